@@ -1,0 +1,54 @@
+# make quickstart   train the embedded policy on the embedded game with HDL (runs/quickstart/report.html)
+# make test         the whole test suite
+# make lint         formatting, lint, types
+# make warmstart    rebuild the embedded policy's starting weights (hdl_jax/assets)
+# make clean        remove .venv and caches; runs/ stays
+#
+# Each target makes .venv and installs into it what it needs. PYTHON=python3.12 chooses the interpreter.
+
+# The first that runs, is new enough and can make environments (a version manager may leave names that do not run).
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13; do \
+	"$$p" -c '$(USABLE)' 2>/dev/null && { command -v "$$p"; break; }; done)
+WORKERS ?= auto
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: quickstart test lint warmstart clean
+.DELETE_ON_ERROR:
+
+quickstart: $(VENV)/.installed
+	$(RUN) -m hdl_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+test: $(VENV)/.installed-test
+	JAX_PLATFORMS=cpu $(RUN) -m pytest -q -n $(WORKERS) --maxprocesses=4 --dist=loadfile
+
+lint: $(VENV)/.installed-test
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+warmstart: $(VENV)/.installed
+	$(RUN) -m hdl_jax.warmstart
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@"$(PYTHON)" -c '$(USABLE)' 2>/dev/null || { \
+		echo "hdl_jax needs Python 3.11 or newer with its venv module, and $(or $(PYTHON),no python3 on PATH) is not that." >&2; \
+		echo "On Debian: apt-get install python3-venv. Another interpreter: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+		exit 1; }
+	"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.installed: setup.py $(VENV)/.created
+	@echo "installing hdl_jax and what it needs into $(VENV) (a minute or two, once)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: setup.py $(VENV)/.installed
+	@echo "installing the test tools into $(VENV)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@

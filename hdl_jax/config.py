@@ -1,0 +1,190 @@
+"""Every field of a run, with its default and meaning, and the checks that need no device.
+
+A config file's `get_config(arg)` takes `default()`, changes what it wants and returns it; `--config.FIELD=VALUE` on the
+command line changes it further. Unknown fields and wrong types are refused by ml_collections, wrong values by `validate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from hdl_jax.localize import SIGNALS
+from hdl_jax.policy.presets import PRESETS, TransformerConfig, preset
+from hdl_jax.sampling.cache import PoolShape
+
+METHODS = ("hdl", "grpo")
+
+
+def default() -> ConfigDict:
+    """The method as the paper has it, at the sizes of the embedded domain and policy."""
+    config = ConfigDict()
+    config.seed = 0
+    config.method = "hdl"  # hdl | grpo
+    config.steps = 40
+
+    config.domain = ConfigDict()
+    config.domain.name = "errands"
+
+    config.policy = ConfigDict()
+    config.policy.preset = "errands"
+    config.policy.weights = ""  # a safetensors file of ours; empty: the weights that ship with the preset
+
+    config.rollout = ConfigDict()
+    config.rollout.problems_per_step = 8
+    config.rollout.group_size = 16
+    config.rollout.temperature = 1.0
+    config.rollout.max_prompt_tokens = 64
+    config.rollout.max_response_tokens = 320  # observations included
+    config.rollout.max_action_tokens = 12
+
+    config.branch = ConfigDict()
+    config.branch.signal = "hindsight"  # hindsight | entropy | uniform
+    config.branch.roots = 2
+    config.branch.points_per_root = 2
+    config.branch.continuations = (3, 4)  # per point, the highest-scoring one first
+    config.branch.min_spacing = 6  # tokens; 16 for long responses
+
+    config.reflection = ConfigDict()
+    config.reflection.max_tokens = 64
+    config.reflection.temperature = 1.0
+
+    config.engine = ConfigDict()
+    config.engine.pools = ((8, 2), (16, 4))  # (rows, lanes) of each
+    config.engine.context_tokens = 512  # longest prefix: prompt, hindsight and a whole response
+    config.engine.block = 32  # attention block and prefill chunk
+    config.engine.steps = 16  # decode steps between two looks at the environments
+    config.engine.workers = 2  # threads for environments and verifiers
+
+    config.learn = ConfigDict()
+    config.learn.learning_rate = 3e-4
+    config.learn.beta1 = 0.9
+    config.learn.beta2 = 0.98
+    config.learn.weight_decay = 0.1
+    config.learn.max_grad_norm = 1.0
+    config.learn.clip_low = 0.2
+    config.learn.clip_high = 0.28
+    config.learn.minibatches = 1  # optimizer steps a rollout
+    config.learn.row_lengths = (128, 192, 256, 384)  # static lengths that rows are padded to
+    config.learn.tokens_per_microbatch = 4096
+
+    config.eval = ConfigDict()
+    config.eval.every = 10
+    config.eval.split = "validation"
+    config.eval.variations = 64
+    config.eval.episodes = 4
+    config.eval.temperature = 0.6
+
+    config.checkpoint = ConfigDict()
+    config.checkpoint.every = 10
+    config.checkpoint.best = 3
+
+    config.log = ConfigDict()
+    config.log.rollouts_every = 10  # steps whose rollouts are kept
+    config.log.rollout_share = 1.0  # share of a kept step's groups
+    return config
+
+
+def get_run(method: str = "hdl", signal: str = "hindsight", seed: str = "0") -> ConfigDict:
+    """The default config with what runs of a comparison differ in."""
+    config = default()
+    config.method, config.branch.signal, config.seed = method, signal, int(seed)
+    return config
+
+
+def parse_arg(arg: str | None) -> dict[str, str]:
+    """`method=grpo,seed=1` -> {"method": "grpo", "seed": "1"}; the part after the colon of `--config=FILE:ARG`."""
+    if not arg:
+        return {}
+    pairs = [part.partition("=") for part in arg.split(",")]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise ValueError(f"config argument {arg!r}: expected name=value pairs separated by commas, got {name!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def total_group_size(config: Any) -> tuple[int, str]:
+    """Trajectories a group ends up with, and the sum that gives it."""
+    if config.method != "hdl":
+        return config.rollout.group_size, str(config.rollout.group_size)
+    branch = config.branch
+    terms = " + ".join(["1", *map(str, branch.continuations)])
+    total = branch.roots * (1 + sum(branch.continuations))
+    return total, f"branch.roots x (1 + branch.continuations) = {branch.roots} x ({terms}) = {total}"
+
+
+def validate(config: Any) -> None:
+    """Refuses values that cannot work. Raises ValueError naming every offending field and what to do."""
+    errors: list[str] = []
+
+    def need(ok: bool, message: str) -> None:
+        if not ok:
+            errors.append(message)
+
+    need(config.method in METHODS, f"method={config.method!r}: must be one of {', '.join(METHODS)}")
+    need(
+        config.branch.signal in SIGNALS, f"branch.signal={config.branch.signal!r}: must be one of {', '.join(SIGNALS)}"
+    )
+    need(config.policy.preset in PRESETS, f"policy.preset={config.policy.preset!r}: must be one of {', '.join(PRESETS)}")
+    positive = (
+        "steps rollout.problems_per_step rollout.group_size rollout.temperature rollout.max_prompt_tokens "
+        "rollout.max_response_tokens rollout.max_action_tokens branch.roots branch.points_per_root branch.min_spacing "
+        "reflection.max_tokens reflection.temperature engine.context_tokens engine.block engine.steps engine.workers "
+        "learn.learning_rate learn.max_grad_norm learn.minibatches learn.tokens_per_microbatch eval.every "
+        "eval.variations eval.episodes eval.temperature checkpoint.every log.rollouts_every"
+    )
+    for name in positive.split():
+        section, _, field = name.rpartition(".")
+        value = config[section][field] if section else config[field]
+        need(value > 0, f"{name}={value}: must be positive")
+    need(0 < config.log.rollout_share <= 1, f"log.rollout_share={config.log.rollout_share}: must be in (0, 1]")
+    need(config.checkpoint.best >= 0, f"checkpoint.best={config.checkpoint.best}: must be 0 or more")
+    if config.method == "hdl":
+        branch = config.branch
+        need(
+            len(branch.continuations) == branch.points_per_root,
+            f"branch.continuations={tuple(branch.continuations)} must have one entry for each of "
+            f"branch.points_per_root={branch.points_per_root}",
+        )
+        need(
+            all(isinstance(n, int) and n > 0 for n in branch.continuations),
+            f"branch.continuations={tuple(branch.continuations)}: every entry must be a positive whole number",
+        )
+        total, shown = total_group_size(config)
+        need(
+            total == config.rollout.group_size,
+            f"{shown}, but rollout.group_size={config.rollout.group_size}: change one of them",
+        )
+        need(
+            branch.roots <= max((rows for rows, _ in config.engine.pools), default=0),
+            f"branch.roots={branch.roots}: the pools {config.engine.pools} have too few rows to hold them",
+        )
+    longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
+    need(
+        config.engine.context_tokens >= longest,
+        f"engine.context_tokens={config.engine.context_tokens} is less than rollout.max_prompt_tokens + "
+        f"rollout.max_response_tokens = {longest}",
+    )
+    need(
+        max(config.learn.row_lengths, default=0) >= longest,
+        f"learn.row_lengths={tuple(config.learn.row_lengths)}: the longest must hold a trajectory of {longest} tokens "
+        "(rollout.max_prompt_tokens + rollout.max_response_tokens)",
+    )
+    need(
+        bool(config.engine.pools) and all(len(p) == 2 and min(p) > 0 for p in config.engine.pools),
+        f"engine.pools={config.engine.pools}: must be (rows, lanes) pairs of positive numbers",
+    )
+    if errors:
+        raise ValueError("this config cannot run:\n  " + "\n  ".join(errors))
+
+
+def policy_shape(config: Any) -> TransformerConfig:
+    """The policy's shape."""
+    return preset(config.policy.preset)
+
+
+def pool_shapes(config: Any) -> list[PoolShape]:
+    """The engine's pools: every row can hold the longest prefix, every lane the longest answer or reflection."""
+    suffix = 1 + max(config.rollout.max_response_tokens, config.reflection.max_tokens)
+    return [PoolShape(rows, lanes, config.engine.context_tokens, suffix) for rows, lanes in config.engine.pools]

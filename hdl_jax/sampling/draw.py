@@ -1,0 +1,74 @@
+"""Drawing tokens: keys that name their draw, and an inverse CDF over two levels."""
+
+from __future__ import annotations
+
+import enum
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Stream(enum.IntEnum):
+    """What a draw is for. Without it a continuation's lane 0 would replay its root."""
+
+    ROOT = 0
+    REFLECTION = 1
+    CONTINUATION = 2
+    EVALUATION = 3
+    ORACLE = 4
+
+
+# Every lane is named by (step, stream, problem, root, fork, round, lane); the position is folded in per draw.
+PATH_LENGTH = 7
+
+
+def lane_keys(seed: Array, paths: Array) -> Array:
+    """Keys of lanes. seed: a key; paths: int32 [..., PATH_LENGTH] -> keys [...]."""
+
+    def one(path: Array) -> Array:
+        key = seed
+        for i in range(PATH_LENGTH):
+            key = jax.random.fold_in(key, path[i])
+        return key
+
+    flat = jax.vmap(one)(paths.reshape(-1, PATH_LENGTH))
+    return flat.reshape(paths.shape[:-1])
+
+
+def uniforms(keys: Array, positions: Array) -> Array:
+    """One uniform in [0, 1) a lane: keys [N], positions int32 [N] (absolute index of the token drawn) -> [N]."""
+    return jax.vmap(lambda k, i: jax.random.uniform(jax.random.fold_in(k, i)))(keys, positions)
+
+
+def inverse_cdf(logits: Array, u: Array) -> tuple[Array, Array]:
+    """Draws one token a lane by inverse CDF; block sums first, then inside the block that holds u.
+
+    Args:
+        logits: float32 [N, V], already divided by the temperature.
+        u: [N] in [0, 1).
+
+    Returns:
+        tokens int32 [N] and their log-probabilities float32 [N]. A token of probability 0 is never drawn.
+    """
+    n, v = logits.shape
+    width = 1 << max(1, (v - 1).bit_length() // 2)
+    blocks = -(-v // width)
+    top = logits.max(axis=-1, keepdims=True)
+    mass = jnp.pad(jnp.exp(logits - top), ((0, 0), (0, blocks * width - v))).reshape(n, blocks, width)
+    block_mass = mass.sum(axis=-1)
+    cumulative = jnp.cumsum(block_mass, axis=-1)
+    total = cumulative[:, -1]
+    x = u * total
+
+    def pick(cum: Array, weights: Array, target: Array) -> Array:
+        """First index whose cumulative sum exceeds the target, never one of weight 0 (rounding at either end)."""
+        last_positive = weights.shape[-1] - 1 - jnp.argmax(weights[:, ::-1] > 0, axis=-1)
+        return jnp.minimum((cum <= target[:, None]).sum(axis=-1), last_positive)
+
+    block = pick(cumulative, block_mass, x)
+    before = jnp.take_along_axis(cumulative - block_mass, block[:, None], axis=-1)[:, 0]
+    inside = jnp.take_along_axis(mass, block[:, None, None], axis=1)[:, 0]
+    token = block * width + pick(jnp.cumsum(inside, axis=-1), inside, x - before)
+    log_p = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0] - top[:, 0] - jnp.log(total)
+    return token.astype(jnp.int32), log_p

@@ -1,0 +1,79 @@
+"""From a config to the things a run is made of: domain, chat, weights, engine. Shared by the mains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hdl_jax import config as config_lib
+from hdl_jax.domains.domain import Domain
+from hdl_jax.domains.errands import Errands
+from hdl_jax.policy import transformer as tr
+from hdl_jax.policy.chat import Chat
+from hdl_jax.policy.tokenizer import SentencePieceTokenizer
+from hdl_jax.policy.weights import load_params
+from hdl_jax.sampling.engine import Engine
+
+ASSETS = Path(__file__).parent / "assets"
+DOMAINS = {"errands": Errands}
+
+
+def make_domain(config: Any) -> Domain:
+    """The config's domain. Raises ValueError naming the known ones."""
+    if config.domain.name not in DOMAINS:
+        raise ValueError(f"domain.name={config.domain.name!r}: must be one of {', '.join(DOMAINS)}")
+    return DOMAINS[config.domain.name]()
+
+
+def make_chat(config: Any) -> Chat:
+    """The chat of the config's policy; its vocabulary ships with the preset."""
+    return Chat(SentencePieceTokenizer.load(ASSETS / f"{config.policy.preset}.model"))
+
+
+def load_policy(config: Any) -> tr.Params:
+    """Float32 parameters of the config's policy.
+
+    Raises:
+        FileNotFoundError: `policy.weights` names a file that is not there.
+    """
+    path = Path(config.policy.weights) if config.policy.weights else ASSETS / f"{config.policy.preset}.safetensors"
+    if not path.is_file():
+        hint = "check policy.weights" if config.policy.weights else "build it with `python -m hdl_jax.warmstart`"
+        raise FileNotFoundError(f"no policy weights at {path}: {hint}")
+    return load_params(path, tr.abstract_params(config_lib.policy_shape(config)))
+
+
+def make_engine(config: Any) -> Engine:
+    """An engine of the config's shape, without weights yet."""
+    return Engine(
+        config_lib.policy_shape(config),
+        config_lib.pool_shapes(config),
+        seed=config.seed,
+        block=config.engine.block,
+        steps=config.engine.steps,
+        workers=config.engine.workers,
+    )
+
+
+def check_prompts(config: Any, domain: Domain, chat: Chat, splits: tuple[str, ...]) -> dict[str, int]:
+    """Renders every prompt that a run can meet, before it starts.
+
+    Returns:
+        the longest prompt of each split, in tokens.
+
+    Raises:
+        ValueError: a prompt is longer than `rollout.max_prompt_tokens`; names the problem.
+    """
+    longest = {}
+    limit = config.rollout.max_prompt_tokens
+    for split in splits:
+        longest[split] = 0
+        for problem in domain.problems(split):
+            n = len(chat.prompt(domain.start(problem).opening()))
+            longest[split] = max(longest[split], n)
+            if n > limit:
+                raise ValueError(
+                    f"{problem.id}: its prompt has {n} tokens, more than rollout.max_prompt_tokens={limit}: raise it, "
+                    "or drop the problem from the data"
+                )
+    return longest

@@ -1,0 +1,196 @@
+"""Trains a policy: python -m hdl_jax.train --config=configs/quickstart.py[:ARG] --workdir=DIR [--config.FIELD=VALUE].
+
+A workdir that holds a checkpoint is resumed; a run that was stopped and resumed gives the numbers of one that never was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import app, flags, logging
+from ml_collections import config_flags
+from tqdm import tqdm
+
+from hdl_jax import config as config_lib
+from hdl_jax import plan, report, setup_run
+from hdl_jax.checkpoint import Checkpoints, config_differences
+from hdl_jax.compilations import count_compilations
+from hdl_jax.domains.domain import Problem
+from hdl_jax.evaluation import evaluate
+from hdl_jax.learn import state as train_state
+from hdl_jax.learn.advantage import group_advantages
+from hdl_jax.learn.update import Updater
+from hdl_jax.metrics import MetricsWriter, final_table, read_metrics
+from hdl_jax.policy.chat import Chat
+from hdl_jax.rollout import accounting
+from hdl_jax.rollout.context import Context
+from hdl_jax.rollout.grpo import grpo
+from hdl_jax.rollout.hdl import hdl
+from hdl_jax.rollout.store import write_groups
+from hdl_jax.rollout.tokenclass import classifier
+from hdl_jax.rollout.trajectory import Group
+
+METHODS = {"hdl": hdl, "grpo": grpo}
+
+# Fields that may differ between a run and its continuation: they change what is kept or shown, not what is learnt.
+RESUMABLE = ("steps", "log", "checkpoint", "engine.workers")
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "The run's config file.", lock_config=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Where the run writes everything.")
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "Check the config and the data, print the plan, and stop.")
+
+
+def problem_order(problems: Sequence[Problem], seed: int, per_step: int) -> Iterator[list[Problem]]:
+    """Batches of problems for ever: a seeded permutation an epoch, its last incomplete batch dropped.
+
+    So no step holds one problem twice, and the batch of any step is known from the seed alone.
+    """
+    if per_step > len(problems):
+        raise ValueError(f"rollout.problems_per_step={per_step}, but the train split has {len(problems)} problems")
+    for epoch in itertools.count():
+        order = np.random.default_rng([seed, epoch]).permutation(len(problems))
+        for i in range(0, len(problems) - per_step + 1, per_step):
+            yield [problems[j] for j in order[i : i + per_step]]
+
+
+def rollout_metrics(groups: Sequence[Group], config: Any, chat: Chat, classify: Any, sampled: int) -> dict[str, float]:
+    """Everything a step's groups tell."""
+    return {
+        **accounting.reward_metrics(groups),
+        **accounting.token_counts(groups, sampled),
+        **accounting.branch_metrics(groups, classify),
+        **accounting.reflection_metrics(groups),
+        **accounting.token_ratio(groups, config.rollout.group_size),
+    }
+
+
+def train(config: Any, workdir: Path) -> None:
+    """Runs a whole training, from the workdir's checkpoint if it has one."""
+    count = count_compilations()
+
+    # ---- what the run is made of ------------------------------------------------------------------------------------
+    config_lib.validate(config)
+    domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+    setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
+    shape = config_lib.policy_shape(config)
+    classify = classifier(domain, chat)
+    tx = train_state.optimizer(config.learn)
+    state = train_state.create(setup_run.load_policy(config), tx)
+    engine = setup_run.make_engine(config)
+    updater = Updater(shape, tx, config.learn, config.rollout.temperature)
+    method = METHODS[config.method]
+    workdir.mkdir(parents=True, exist_ok=True)
+
+    # ---- resume -----------------------------------------------------------------------------------------------------
+    checkpoints = Checkpoints(workdir / "checkpoints", best=config.checkpoint.best)
+    saved = checkpoints.restore_latest(jax.tree.map(lambda x: x, state))
+    first_step = 0
+    if saved is not None:
+        changed = config_differences(saved.extra["config"], config.to_dict(), ignore=RESUMABLE)
+        if changed:
+            raise ValueError(
+                f"{workdir} holds a run whose config differs in {', '.join(changed)}: use another --workdir, or go "
+                "back to its config.json"
+            )
+        state, first_step = saved.state, saved.step
+        print(f"resuming {workdir} after step {first_step}", file=sys.stderr, flush=True)
+    (workdir / "config.json").write_text(json.dumps(config.to_dict(), indent=2) + "\n")
+    writer = MetricsWriter(workdir, resumed_step=first_step if saved is not None else -1)
+
+    # ---- compile everything once ------------------------------------------------------------------------------------
+    print(f"compiling for {jax.devices()[0].device_kind} ...", file=sys.stderr, flush=True)
+    begun = time.perf_counter()
+    engine.load(state.params)
+    engine.warm_up()
+    updater.warm_up(state)
+    print(f"compiled in {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+
+    def save(step: int, metrics: dict[str, float]) -> None:
+        score = metrics.get(f"eval/{config.eval.split}/score")
+        checkpoints.save(step, state, {"config": config.to_dict(), "ranking": checkpoints.ranking()}, score)
+
+    if saved is None:
+        metrics = evaluate(engine, domain, chat, config, step=0)
+        writer.write(0, metrics)
+        save(0, metrics)
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+    batches = itertools.islice(
+        problem_order(domain.problems("train"), config.seed, config.rollout.problems_per_step), first_step, config.steps
+    )
+    bar = tqdm(batches, desc=f"train {config.method}", unit="step", initial=first_step, total=config.steps)
+    for step, problems in enumerate(bar, first_step + 1):
+        step_begun = time.perf_counter()
+
+        # Rollout: every problem's coroutine, batched by the engine.
+        engine.load(state.params)
+        engine.take_usage()
+        ctx = Context(domain, chat, config, step, config.rollout.temperature)
+        finished = engine.run([method(ctx, problem) for problem in problems], step)
+        groups = [group for group in finished if group is not None]
+        rollout_s = time.perf_counter() - step_begun
+        usage = engine.take_usage()
+
+        # Update: one mean a group, one denominator a step.
+        update_begun = time.perf_counter()
+        trajectories = [t for group in groups for t in group.trajectories]
+        rewards = [t.verdict.reward if t.verdict else None for t in trajectories]
+        ids = [i for i, group in enumerate(groups) for _ in group.trajectories]
+        advantages = group_advantages(rewards, ids)
+        state, metrics = updater(state, trajectories, advantages)
+        update_s = time.perf_counter() - update_begun
+
+        # Record.
+        metrics |= rollout_metrics(groups, config, chat, classify, sum(usage.sampled.values())) if groups else {}
+        metrics["rollout/dropped_problems"] = len(problems) - len(groups)
+        metrics |= {f"timing_s/{phase}": s for phase, s in usage.seconds.items()}
+        metrics |= {"timing_s/rollout": rollout_s, "timing_s/update": update_s}
+        evaluated = step % config.eval.every == 0 or step == config.steps
+        if evaluated:
+            eval_begun = time.perf_counter()
+            engine.load(state.params)
+            metrics |= evaluate(engine, domain, chat, config, step)
+            metrics["timing_s/eval"] = time.perf_counter() - eval_begun
+        if step % config.log.rollouts_every == 0 or step == config.steps:
+            per_group = np.split(advantages, np.cumsum([len(g.trajectories) for g in groups])[:-1])
+            write_groups(workdir, step, groups, per_group, chat.tokenizer.decode, share=config.log.rollout_share)
+        metrics["timing_s/step"] = time.perf_counter() - step_begun
+        metrics["perf/compilations"] = count()
+        writer.write(step, metrics)
+        if evaluated or step % config.checkpoint.every == 0 or step == config.steps:
+            save(step, metrics)
+        bar.set_postfix(reward=f"{metrics.get('reward/mean', 0):.3f}", tokens=sum(usage.sampled.values()))
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+    writer.close()
+    checkpoints.close()
+    page = report.write_report(workdir)
+    print(final_table(read_metrics(workdir)))
+    print(f"\nreport: {page}")
+
+
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    logging.set_verbosity(logging.WARNING)  # Orbax tells every option it has at INFO
+    config = _CONFIG.value
+    if _DRY_RUN.value:
+        print(plan.plan(config))
+        return
+    if not _WORKDIR.value:
+        raise app.UsageError("--workdir is needed: the folder that the run writes everything into")
+    train(config, Path(_WORKDIR.value))
+
+
+if __name__ == "__main__":
+    jax.config.parse_flags_with_absl()
+    flags.mark_flag_as_required("config")
+    app.run(main)
