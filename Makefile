@@ -1,4 +1,5 @@
 # make quickstart   train the embedded policy on the embedded game with HDL (runs/quickstart/report.html)
+# make compare      HDL and GRPO on three seeds each (runs/compare/compare.html)
 # make test         the whole test suite
 # make lint         formatting, lint, types
 # make warmstart    rebuild the embedded policy's starting weights (hdl_jax/assets)
@@ -14,11 +15,18 @@ WORKERS ?= auto
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: quickstart test lint warmstart clean
+.PHONY: quickstart compare test lint warmstart clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
 	$(RUN) -m hdl_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+compare: $(VENV)/.installed
+	for seed in 0 1 2; do for method in hdl grpo; do \
+		$(RUN) -m hdl_jax.train --config=configs/quickstart.py:method=$$method,seed=$$seed \
+			--workdir=runs/compare/$${method}_$$seed || exit 1; \
+	done; done
+	$(RUN) -m hdl_jax.compare runs/compare/*_[0-9] --out=runs/compare
 
 test: $(VENV)/.installed-test
 	JAX_PLATFORMS=cpu $(RUN) -m pytest -q -n $(WORKERS) --maxprocesses=4 --dist=loadfile

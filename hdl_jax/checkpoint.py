@@ -110,7 +110,7 @@ class Checkpoints:
             state,
             force=True,
             metrics=None if score is None else {SCORE: float(score)},
-            custom_metadata=dict(extra),
+            custom_metadata=_plain(extra),
         )
 
     def restore_latest(self, like: PyTree) -> Restored | None:
@@ -165,19 +165,24 @@ def config_differences(saved: Mapping[str, Any], current: Mapping[str, Any], ign
     """Dotted names of the config fields that differ, sorted; a field on one side only differs too.
 
     Args:
-        saved, current: nested configs, as JSON gives them (tuples and lists are the same).
+        saved, current: nested configs of JSON's types; a tuple and a list of the same are equal.
         ignore: dotted names of fields, or of whole sections, that do not change the result.
     """
 
     def flat(node: Any, prefix: str) -> dict[str, Any]:
         if not isinstance(node, Mapping):
-            return {prefix: list(node) if isinstance(node, tuple) else node}
+            return {prefix: node}
         return {k: v for key in node for k, v in flat(node[key], f"{prefix}.{key}" if prefix else str(key)).items()}
 
-    old, new = flat(saved, ""), flat(current, "")
+    old, new = flat(_plain(saved), ""), flat(_plain(current), "")
     missing = object()
     names = sorted(name for name in old.keys() | new.keys() if old.get(name, missing) != new.get(name, missing))
     return [name for name in names if not any(name == i or name.startswith(f"{i}.") for i in ignore)]
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What comes back of `value` after a trip through JSON. Raises TypeError for what JSON has no form for."""
+    return json.loads(json.dumps(value))
 
 
 def _steps(directory: Path) -> list[int]:
@@ -221,8 +226,9 @@ def _load(path: Path, step: int, like: PyTree) -> Restored:
     ]
     if problems:
         raise StructureMismatch(f"checkpoint {path} does not fit this run:\n  " + "\n  ".join(problems))
-    options = ocp.options.PyTreeOptions(loading=ocp.options.PyTreeOptions.Loading(partial_load=True))
-    with ocp.Context(pytree_options=options):
+    context = ocp.Context()
+    context.pytree.loading.partial_load = True
+    with context:
         state = ocp.load(path, jax.tree.map(_abstract, like))
     return Restored(step, state, dict(metadata.custom_metadata or {}))
 

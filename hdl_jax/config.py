@@ -76,12 +76,18 @@ def default() -> ConfigDict:
     config.eval.episodes = 4
     config.eval.temperature = 0.6
 
+    # Which tokens really decide, by Monte-Carlo, before the first and after the last step; see localize/oracle.py.
+    config.oracle = ConfigDict()
+    config.oracle.problems = 8  # 0: not measured
+    config.oracle.positions = 12  # tokens a root
+    config.oracle.samples = 12  # continuations from before each, and as many from after it
+
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 10
     config.checkpoint.best = 3
 
     config.log = ConfigDict()
-    config.log.rollouts_every = 10  # steps whose rollouts are kept
+    config.log.rollouts_every = 10  # steps whose rollouts are kept; the first and the last always are
     config.log.rollout_share = 1.0  # share of a kept step's groups
     return config
 
@@ -132,13 +138,14 @@ def validate(config: Any) -> None:
         "rollout.max_response_tokens rollout.max_action_tokens branch.roots branch.points_per_root branch.min_spacing "
         "reflection.max_tokens reflection.temperature engine.context_tokens engine.block engine.steps engine.workers "
         "learn.learning_rate learn.max_grad_norm learn.minibatches learn.tokens_per_microbatch eval.every "
-        "eval.variations eval.episodes eval.temperature checkpoint.every log.rollouts_every"
+        "eval.variations eval.episodes eval.temperature oracle.positions oracle.samples checkpoint.every log.rollouts_every"
     )
     for name in positive.split():
         section, _, field = name.rpartition(".")
         value = config[section][field] if section else config[field]
         need(value > 0, f"{name}={value}: must be positive")
     need(0 < config.log.rollout_share <= 1, f"log.rollout_share={config.log.rollout_share}: must be in (0, 1]")
+    need(config.oracle.problems >= 0, f"oracle.problems={config.oracle.problems}: must be 0 or more")
     need(config.checkpoint.best >= 0, f"checkpoint.best={config.checkpoint.best}: must be 0 or more")
     if config.method == "hdl":
         branch = config.branch

@@ -71,10 +71,9 @@ def config_field(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _heading(name: str, config: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    named = [("method", "method"), ("signal", "signal"), ("seed", "seed"), ("domain", "domain.name")]
     described = [
-        f"{label} {config_field(config, field)}"
-        for label, field in (("", "method"), ("signal", "signal"), ("seed", "seed"), ("domain", "domain"))
-        if isinstance(config_field(config, field), str | int)
+        f"{label} {config_field(config, field)}" for label, field in named if config_field(config, field) is not None
     ]
     tiles = []
     for score in sorted({n for row in rows for n in row if n.startswith("eval/") and n.endswith("/score")}):
@@ -179,7 +178,7 @@ def _curves(rows: Sequence[Row]) -> str:
 
 
 def _localization(rows: Sequence[Row]) -> str:
-    classes = ("filler", "verb", "argument")
+    classes = ("filler", "verb", "argument", "end")
     steps, shares = _parts(rows, {f"branch/share_{name}": name for name in classes})
     figures = [
         line_chart(
@@ -189,13 +188,24 @@ def _localization(rows: Sequence[Row]) -> str:
         ),
         line_chart(
             "Where branches start, as a fraction of the root",
-            [_line(rows, "branch/position_fraction", "fork fraction")],
+            [
+                _line(rows, "branch/position_fraction", "mean over points"),
+                _line(rows, "branch/fork_fraction", "mean over continuations", dashed=True),
+            ],
             y_range=(0, 1),
         ),
         stacked_chart("Branch points by kind of token", steps, shares, top=1.0),
         line_chart(
             "Signal at the branch points",
             [_line(rows, "branch/score_at_points", "mean score")],
+        ),
+        line_chart(
+            "Tokens generated, relative to whole trajectories",
+            [
+                _line(rows, "cost/token_ratio", "measured"),
+                _line(rows, "cost/predicted_token_ratio", "by the method's arithmetic", dashed=True),
+            ],
+            y_range=(0, 1),
         ),
         line_chart(
             "Valid points per group",

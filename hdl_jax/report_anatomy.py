@@ -166,8 +166,10 @@ def _record(record: dict[str, Any]) -> str:
     if reflection:
         verdict = {True: "SUCCESS", False: "FAILURE", None: None}[record["success"]]
         outcome = reflection["outcome"]
-        agrees = outcome is not None and outcome == verdict
-        label = "no outcome parsed" if outcome is None else f"says {outcome}, {'agrees' if agrees else 'disagrees'}"
+        agrees = outcome is not None and outcome.upper() == verdict
+        label = (
+            "no outcome parsed" if outcome is None else f"says {outcome.upper()}, {'agrees' if agrees else 'disagrees'}"
+        )
         cut = '<span class="badge">truncated</span>' if reflection["truncated"] else ""
         parts.append(
             f'<dt>reflection</dt><dd><span class="badge {"good" if agrees else "bad"}">{visible(label)}</span>{cut}'

@@ -28,6 +28,7 @@ from hdl_jax.evaluation import evaluate
 from hdl_jax.learn import state as train_state
 from hdl_jax.learn.advantage import group_advantages
 from hdl_jax.learn.update import Updater
+from hdl_jax.localize import oracle
 from hdl_jax.metrics import MetricsWriter, final_table, read_metrics
 from hdl_jax.policy.chat import Chat
 from hdl_jax.rollout import accounting
@@ -119,6 +120,8 @@ def train(config: Any, workdir: Path) -> None:
 
     if saved is None:
         metrics = evaluate(engine, domain, chat, config, step=0)
+        if config.oracle.problems:
+            metrics |= oracle.measure(engine, domain, chat, config, step=0)
         writer.write(0, metrics)
         save(0, metrics)
 
@@ -159,7 +162,11 @@ def train(config: Any, workdir: Path) -> None:
             engine.load(state.params)
             metrics |= evaluate(engine, domain, chat, config, step)
             metrics["timing_s/eval"] = time.perf_counter() - eval_begun
-        if step % config.log.rollouts_every == 0 or step == config.steps:
+        if config.oracle.problems and step == config.steps:
+            oracle_begun = time.perf_counter()
+            metrics |= oracle.measure(engine, domain, chat, config, step)
+            metrics["timing_s/oracle"] = time.perf_counter() - oracle_begun
+        if step in (1, config.steps) or step % config.log.rollouts_every == 0:
             per_group = np.split(advantages, np.cumsum([len(g.trajectories) for g in groups])[:-1])
             write_groups(workdir, step, groups, per_group, chat.tokenizer.decode, share=config.log.rollout_share)
         metrics["timing_s/step"] = time.perf_counter() - step_begun

@@ -89,7 +89,7 @@ def _group(texts=("", "", "")):
         _trajectory([0, 1, 2, 3, 4, 5, 60], [0, 0, 1, 1, 0, 0, 1], 6, 0, 0.0),
     )
     points = (BranchPoint(0, 3, 4.0, 1), BranchPoint(0, 6, 1.0, 1))
-    reflections = (Reflection(reflection, np.int32([1]), "SUCCESS", True),)
+    reflections = (Reflection(reflection, np.int32([1]), "success", True),)
     return Group(Problem("errands/train/7", 7, "train"), (root, *conts), (scores,), points, reflections)
 
 

@@ -29,7 +29,7 @@ def hdl(ctx: Context, problem: Problem) -> Job[Group | None]:
         capacity=ctx.max_tokens,
     )
     forks = [Forks(r, i, h, p) for i, (r, h, p) in enumerate(zip(roots, found.prefixes, points, strict=True))]
-    continuations = yield from branches(ctx, problem, forks)
+    continuations = yield from branches(ctx, problem, forks, Stream.CONTINUATION, "continue")
     return Group(
         problem,
         trajectories=(*roots, *continuations),

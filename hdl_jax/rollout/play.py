@@ -47,7 +47,9 @@ def complete(
     return (yield from _verify(sessions, [lane for family in results for lane in family]))
 
 
-def branches(ctx: Context, problem: Problem, forks: Sequence[Forks]) -> Job[list[Trajectory]]:
+def branches(
+    ctx: Context, problem: Problem, forks: Sequence[Forks], stream: Stream, phase: str
+) -> Job[list[Trajectory]]:
     """Plays the continuations of all roots under the original context (method step 6).
 
     A continuation whose environment cannot be rebuilt (a replay that differs, a failure) is left out; the caller sees
@@ -63,13 +65,13 @@ def branches(ctx: Context, problem: Problem, forks: Sequence[Forks]) -> Job[list
     families: list[Sample] = []
     for f in forks:
         mine = [
-            (s, (Stream.CONTINUATION, problem.index, f.origin, point.position, 0, lane))
+            (s, (stream, problem.index, f.origin, point.position, 0, lane))
             for s, (g, point, lane) in zip(opened, where, strict=True)
             if g is f and not isinstance(s, EnvironmentFailure)
         ]
         if mine:
             sessions += [s for s, _ in mine]
-            families.append(Sample(f.prefix, tuple(_lane(ctx, s, path) for s, path in mine), "continue"))
+            families.append(Sample(f.prefix, tuple(_lane(ctx, s, path) for s, path in mine), phase))
     results = yield list(families)
     return (yield from _verify(sessions, [lane for family in results for lane in family]))
 

@@ -21,9 +21,11 @@ from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.sampling import cache as kv
 from hdl_jax.sampling.pool import LaneState, Pool
-from hdl_jax.sampling.requests import Call, Held, Job, Request, Sample, Score, Scored
+from hdl_jax.sampling.requests import Call, Held, Job, Release, Request, Sample, Score, Scored
 
 T = TypeVar("T")
+
+_unstack = jax.jit(tr.unstack)
 
 # How long a dispatch waits for environments that are about to answer, in seconds, while other lanes could go on.
 PATIENCE_S = 0.002
@@ -96,7 +98,7 @@ class Engine:
     def load(self, params: tr.Params) -> None:
         """Takes new weights (stacked); the sampling layout is made once here. No cached prefix outlives this."""
         assert not any(row for pool in self.pools for row in pool.rows), "weights change only between rollouts"
-        self.params = jax.jit(tr.unstack)(params)
+        self.params = _unstack(params)
 
     def warm_up(self) -> None:
         """Compiles everything a rollout can need, before the first step."""
@@ -150,6 +152,10 @@ class Engine:
         for slot, request in enumerate(requests):
             if isinstance(request, Call):
                 self._submit(request.function, self._answer(running, slot))
+            elif isinstance(request, Release):
+                running.held.remove(request.held)
+                self.pools[request.held.pool].release(request.held)
+                self._deliver(running, slot)(None)
             elif isinstance(request, Sample) and isinstance(request.prefix, Held):
                 running.held.remove(request.prefix)
                 self.pools[request.prefix.pool].resume(request.prefix, request, self._deliver(running, slot))

@@ -104,6 +104,13 @@ class Call:
     phase: str
 
 
-Request = Sample | Score | Call
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """Gives a held row back unused; its result is None. What a finished coroutine still holds is released for it."""
+
+    held: Held
+
+
+Request = Sample | Score | Call | Release
 T = TypeVar("T")
 Job = Generator[list[Request], list[Any], T]

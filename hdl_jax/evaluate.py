@@ -1,0 +1,65 @@
+"""Evaluates a checkpoint of a run: python -m hdl_jax.evaluate --workdir=DIR [--step=N|best|latest] [--split=test]."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from hdl_jax import config as config_lib
+from hdl_jax import setup_run
+from hdl_jax.checkpoint import Checkpoints, load_checkpoint
+from hdl_jax.evaluation import evaluate
+from hdl_jax.metrics import table
+from hdl_jax.policy import transformer as tr
+
+
+def find_step(workdir: Path, which: str) -> int:
+    """The step that `--step` names. Raises FileNotFoundError where the run has no such checkpoint."""
+    if which.isdigit():
+        return int(which)
+    if which not in ("best", "latest"):
+        raise ValueError(f"--step={which}: must be a step number, best or latest")
+    if not (workdir / "checkpoints").is_dir():
+        raise FileNotFoundError(f"{workdir} has no checkpoints: is it the --workdir of a run?")
+    with Checkpoints(workdir / "checkpoints") as checkpoints:
+        ranking, steps = checkpoints.ranking(), checkpoints.steps()
+    if not steps or (which == "best" and not ranking):
+        raise FileNotFoundError(f"{workdir}/checkpoints holds no {'evaluated ' if which == 'best' else ''}checkpoint")
+    return ranking[0][0] if which == "best" else steps[-1]
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m hdl_jax.evaluate", description="Evaluates a checkpoint of a run.")
+    parser.add_argument("--workdir", type=Path, required=True, help="the run to evaluate")
+    parser.add_argument("--step", default="best", help="a step that has a checkpoint, `best` by its score, or `latest`")
+    parser.add_argument("--split", default="test", help="the split to play")
+    parser.add_argument("--variations", type=int, default=64, help="problems to play")
+    parser.add_argument("--episodes", type=int, default=4, help="episodes of each")
+    args = parser.parse_args(argv)
+    try:
+        step = find_step(args.workdir, args.step)
+        config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
+        config.eval.update(split=args.split, variations=args.variations, episodes=args.episodes)
+        config_lib.validate(config)
+        domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+        setup_run.check_prompts(config, domain, chat, (config.eval.split,))
+        like = {"params": tr.abstract_params(config_lib.policy_shape(config))}
+        params = load_checkpoint(args.workdir / "checkpoints" / str(step), like).state["params"]
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    engine = setup_run.make_engine(config)
+    engine.load(params)
+    metrics = evaluate(engine, domain, chat, config, step)
+    measured = [name for name in metrics if f"{name}_se" in metrics]
+    rows = [[name, f"{metrics[name]:.3f} +- {metrics[f'{name}_se']:.3f}"] for name in measured]
+    print(table([f"step {step}, {args.variations} x {args.episodes} episodes", "mean +- se"], rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
