@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -14,7 +13,7 @@ def count_compilations() -> Callable[[], int]:
     """Starts counting; the returned function tells how many programs this process has compiled since."""
     compiled = 0
 
-    def on_event(event: str, _seconds: float, **_: Any) -> None:
+    def on_event(event: str, duration_secs: float, **_: str | int) -> None:
         nonlocal compiled
         compiled += event == _EVENT
 

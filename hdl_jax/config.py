@@ -1,11 +1,13 @@
 """Every field of a run, with its default and meaning, and the checks that need no device.
 
 A config file's `get_config(arg)` takes `default()`, changes what it wants and returns it; `--config.FIELD=VALUE` on the
-command line changes it further. Unknown fields and wrong types are refused by ml_collections, wrong values by `validate`.
+command line changes it further. Unknown fields and wrong types are refused by ml_collections, wrong values by
+`validate`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -58,7 +60,7 @@ def default() -> ConfigDict:
     config.engine.workers = 2  # threads for environments and verifiers
 
     config.learn = ConfigDict()
-    config.learn.learning_rate = 3e-4
+    config.learn.learning_rate = 1e-3  # the embedded policy is small; 1e-6 for billions of parameters
     config.learn.beta1 = 0.9
     config.learn.beta2 = 0.98
     config.learn.weight_decay = 0.1
@@ -79,8 +81,8 @@ def default() -> ConfigDict:
     # Which tokens really decide, by Monte-Carlo, before the first and after the last step; see localize/oracle.py.
     config.oracle = ConfigDict()
     config.oracle.problems = 8  # 0: not measured
-    config.oracle.positions = 12  # tokens a root
-    config.oracle.samples = 12  # continuations from before each, and as many from after it
+    config.oracle.positions = 8  # tokens a root
+    config.oracle.samples = 24  # continuations from before each, and as many from after it
 
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 10
@@ -94,6 +96,8 @@ def default() -> ConfigDict:
 
 def get_run(method: str = "hdl", signal: str = "hindsight", seed: str = "0") -> ConfigDict:
     """The default config with what runs of a comparison differ in."""
+    if not seed.isdecimal():
+        raise ValueError(f"config argument seed={seed}: must be a whole number, 0 or more")
     config = default()
     config.method, config.branch.signal, config.seed = method, signal, int(seed)
     return config
@@ -132,58 +136,82 @@ def validate(config: Any) -> None:
     need(
         config.branch.signal in SIGNALS, f"branch.signal={config.branch.signal!r}: must be one of {', '.join(SIGNALS)}"
     )
-    need(config.policy.preset in PRESETS, f"policy.preset={config.policy.preset!r}: must be one of {', '.join(PRESETS)}")
+    need(
+        config.policy.preset in PRESETS, f"policy.preset={config.policy.preset!r}: must be one of {', '.join(PRESETS)}"
+    )
     positive = (
         "steps rollout.problems_per_step rollout.group_size rollout.temperature rollout.max_prompt_tokens "
         "rollout.max_response_tokens rollout.max_action_tokens branch.roots branch.points_per_root branch.min_spacing "
         "reflection.max_tokens reflection.temperature engine.context_tokens engine.block engine.steps engine.workers "
-        "learn.learning_rate learn.max_grad_norm learn.minibatches learn.tokens_per_microbatch eval.every "
-        "eval.variations eval.episodes eval.temperature oracle.positions oracle.samples checkpoint.every log.rollouts_every"
+        "learn.learning_rate learn.max_grad_norm learn.clip_low learn.clip_high learn.minibatches "
+        "learn.tokens_per_microbatch eval.every eval.variations eval.episodes eval.temperature oracle.positions "
+        "oracle.samples checkpoint.every log.rollouts_every"
     )
     for name in positive.split():
-        section, _, field = name.rpartition(".")
-        value = config[section][field] if section else config[field]
-        need(value > 0, f"{name}={value}: must be positive")
+        value = _field(config, name)
+        need(0 < value < math.inf, f"{name}={value}: must be positive and finite")
+    for name in ("seed", "learn.weight_decay", "oracle.problems", "checkpoint.best"):
+        value = _field(config, name)
+        need(0 <= value < math.inf, f"{name}={value}: must be 0 or more, and finite")
+    for name in ("learn.beta1", "learn.beta2"):
+        value = _field(config, name)
+        need(0 <= value < 1, f"{name}={value}: must be in [0, 1)")
+    need(config.learn.clip_low < 1, f"learn.clip_low={config.learn.clip_low}: must be less than 1")
     need(0 < config.log.rollout_share <= 1, f"log.rollout_share={config.log.rollout_share}: must be in (0, 1]")
-    need(config.oracle.problems >= 0, f"oracle.problems={config.oracle.problems}: must be 0 or more")
-    need(config.checkpoint.best >= 0, f"checkpoint.best={config.checkpoint.best}: must be 0 or more")
+    need(
+        config.learn.minibatches <= config.rollout.problems_per_step,
+        f"learn.minibatches={config.learn.minibatches}: more than rollout.problems_per_step="
+        f"{config.rollout.problems_per_step}",
+    )
+    pools = config.engine.pools
+    pools_fit = bool(pools) and all(_counts(pool) and len(pool) == 2 for pool in pools)
+    need(pools_fit, f"engine.pools={pools}: must be (rows, lanes) pairs of positive whole numbers")
     if config.method == "hdl":
         branch = config.branch
-        need(
-            len(branch.continuations) == branch.points_per_root,
-            f"branch.continuations={tuple(branch.continuations)} must have one entry for each of "
-            f"branch.points_per_root={branch.points_per_root}",
-        )
-        need(
-            all(isinstance(n, int) and n > 0 for n in branch.continuations),
-            f"branch.continuations={tuple(branch.continuations)}: every entry must be a positive whole number",
-        )
-        total, shown = total_group_size(config)
-        need(
-            total == config.rollout.group_size,
-            f"{shown}, but rollout.group_size={config.rollout.group_size}: change one of them",
-        )
-        need(
-            branch.roots <= max((rows for rows, _ in config.engine.pools), default=0),
-            f"branch.roots={branch.roots}: the pools {config.engine.pools} have too few rows to hold them",
-        )
+        if _counts(branch.continuations):
+            need(
+                len(branch.continuations) == branch.points_per_root,
+                f"branch.continuations={tuple(branch.continuations)} must have one entry for each of "
+                f"branch.points_per_root={branch.points_per_root}",
+            )
+            total, shown = total_group_size(config)
+            need(
+                total == config.rollout.group_size,
+                f"{shown}, but rollout.group_size={config.rollout.group_size}: change one of them",
+            )
+        else:
+            need(False, f"branch.continuations={branch.continuations}: every entry must be a positive whole number")
+        if pools_fit:
+            # Roots are held where their continuations run, in the widest pool.
+            rows = sorted(pools, key=lambda pool: pool[1])[-1][0]
+            need(
+                branch.roots <= rows,
+                f"branch.roots={branch.roots}: the widest of engine.pools={pools} has only {rows} rows to hold them",
+            )
     longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
     need(
         config.engine.context_tokens >= longest,
         f"engine.context_tokens={config.engine.context_tokens} is less than rollout.max_prompt_tokens + "
         f"rollout.max_response_tokens = {longest}",
     )
+    lengths = config.learn.row_lengths
     need(
-        max(config.learn.row_lengths, default=0) >= longest,
-        f"learn.row_lengths={tuple(config.learn.row_lengths)}: the longest must hold a trajectory of {longest} tokens "
-        "(rollout.max_prompt_tokens + rollout.max_response_tokens)",
-    )
-    need(
-        bool(config.engine.pools) and all(len(p) == 2 and min(p) > 0 for p in config.engine.pools),
-        f"engine.pools={config.engine.pools}: must be (rows, lanes) pairs of positive numbers",
+        _counts(lengths) and max(lengths) >= longest,
+        f"learn.row_lengths={lengths}: must be positive whole numbers, the longest enough for a trajectory of "
+        f"{longest} tokens (rollout.max_prompt_tokens + rollout.max_response_tokens)",
     )
     if errors:
         raise ValueError("this config cannot run:\n  " + "\n  ".join(errors))
+
+
+def _field(config: Any, name: str) -> Any:
+    section, _, field = name.rpartition(".")
+    return config[section][field] if section else config[field]
+
+
+def _counts(values: Any) -> bool:
+    """Whether this is a non-empty sequence of positive whole numbers."""
+    return isinstance(values, list | tuple) and len(values) > 0 and all(isinstance(n, int) and n > 0 for n in values)
 
 
 def policy_shape(config: Any) -> TransformerConfig:

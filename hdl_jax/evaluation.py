@@ -38,7 +38,9 @@ def evaluate(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int)
     cfg = config.eval
     problems = domain.problems(cfg.split)
     if cfg.variations > len(problems):
-        raise ValueError(f"eval.variations={cfg.variations}, but {domain.name}/{cfg.split} has {len(problems)} problems")
+        raise ValueError(
+            f"eval.variations={cfg.variations}, but {domain.name}/{cfg.split} has {len(problems)} problems"
+        )
     ctx = Context(domain, chat, config, step, cfg.temperature)
     lanes = min(cfg.episodes, ctx.widest)
     with tqdm(total=cfg.variations, desc=f"evaluate {cfg.split}", unit="problem", leave=False) as bar:

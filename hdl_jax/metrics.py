@@ -18,6 +18,16 @@ from tensorboardX import SummaryWriter
 
 Row = dict[str, float]
 
+# What the final table sums up, label -> metric; a part is indented under its whole.
+TOKENS = {"generated": "rollout/generated_tokens"} | {
+    f"  {part}": f"rollout/generated_tokens/{part}" for part in ("root", "reflection", "continuation", "discarded")
+}
+SECONDS = (
+    {"all steps": "timing_s/step", "  rollout": "timing_s/rollout"}
+    | {f"    {phase}": f"timing_s/{phase}" for phase in ("root", "reflect", "score", "continue", "verify")}
+    | {f"  {phase}": f"timing_s/{phase}" for phase in ("update", "eval", "oracle")}
+)
+
 
 class MetricsWriter:
     """Appends to a run's metrics.
@@ -128,13 +138,11 @@ def final_table(rows: Sequence[Row]) -> str:
             evaluation.append([name, cells[0], cells[-1], f"{values[-1] - values[0]:+.3f}"])
     if evaluation:
         blocks.append(table(["evaluation", "before", "after", "change"], evaluation))
-    for title, prefix, unit in (("tokens", "rollout/generated_tokens", ""), ("time", "timing_s", " s")):
-        sums = {n: sum(series(rows, n)[1]) for n in sorted(names) if n == prefix or n.startswith(f"{prefix}/")}
-        whole = sums.get(prefix, sums.get("timing_s/step", 0.0))
-        lines = [
-            [name.removeprefix(f"{prefix}/"), f"{value:,.0f}{unit}", f"{value / whole:.0%}" if whole else ""]
-            for name, value in sums.items()
-        ]
+    for title, parts in (("tokens", TOKENS), ("time", SECONDS)):
+        sums = {label: sum(series(rows, name)[1]) for label, name in parts.items() if name in names}
+        whole = max(sums.values(), default=0.0)
+        unit = " s" if title == "time" else ""
+        lines = [[k, f"{v:,.0f}{unit}", f"{v / whole:.0%}" if whole else ""] for k, v in sums.items()]
         if lines:
             blocks.append(table([title, "total", "share"], lines))
     return "\n\n".join(blocks)

@@ -14,6 +14,7 @@ def plan(config: Any) -> str:
     """The plan as text. Raises ValueError or FileNotFoundError as a run would, before any work."""
     config_lib.validate(config)
     domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+    setup_run.check_sizes(config, domain)
     longest = setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
     shape = config_lib.policy_shape(config)
     parameters = tr.parameter_count(setup_run.load_policy(config))
@@ -29,7 +30,8 @@ def plan(config: Any) -> str:
         f"data            {domain.name}: {len(domain.problems('train')):,} train, "
         f"{len(domain.problems(config.eval.split)):,} {config.eval.split}; longest prompt "
         f"{max(longest.values())} of {rollout.max_prompt_tokens} tokens",
-        f"step            {rollout.problems_per_step} problems x {arithmetic} trajectories, at most {most:,} response tokens",
+        f"step            {rollout.problems_per_step} problems x {arithmetic} trajectories, "
+        f"at most {most:,} response tokens",
         f"run             {config.steps} steps of {steps_an_epoch} an epoch, evaluated every {config.eval.every}: "
         f"{config.eval.variations} variations x {config.eval.episodes} episodes",
         # float32: parameters, their gradient, and AdamW's two moments.

@@ -140,13 +140,8 @@ def _curves(rows: Sequence[Row]) -> str:
     steps, tokens = _parts(rows, {f"rollout/generated_tokens/{kind}": kind for kind in kinds})
     if not any(any(values) for _, values in tokens):
         steps, tokens = _parts(rows, {"rollout/generated_tokens": "all"})
-    inner = ("verify", "reflect", "score", "continue")
-    timed, phases = _parts(rows, {f"timing_s/{phase}": phase for phase in ("rollout", *inner, "update", "eval")})
-    if phases:
-        # timing_s/rollout is the whole pipeline: what its parts leave over is the sampling of the roots.
-        whole, parts = phases[0][1], phases[1 : 1 + len(inner)]
-        rest = [max(whole[i] - sum(values[i] for _, values in parts), 0.0) for i in range(len(timed))]
-        phases = [("roots and other sampling", rest), *phases[1:]]
+    parts = ("root", "reflect", "score", "continue", "verify", "update", "eval")
+    timed, phases = _parts(rows, {f"timing_s/{phase}": phase for phase in parts})
     figures = [
         line_chart("Held-out evaluation (± one standard error)", evaluation),
         line_chart(
@@ -217,22 +212,27 @@ def _localization(rows: Sequence[Row]) -> str:
 
 
 def _oracle(rows: Sequence[Row]) -> str:
+    """A table of what the Monte-Carlo judge found: a line for every signal and step it was asked at."""
     prefix = "localize/oracle_auc/"
-    signals = sorted({n for row in rows for n in row if n.startswith(prefix) and not n.endswith("_se")})
-    cells = []
-    for name in signals:
-        steps, values = series(rows, name)
-        if values:
-            errors = dict(zip(*series(rows, f"{name}_se"), strict=True))
-            error = f" ± {errors[steps[-1]]:.3f}" if steps[-1] in errors else ""
-            signal = visible(name.removeprefix(prefix))
-            cells.append(f"<tr><td>{signal}</td><td>{values[-1]:.3f}{error}</td><td>{steps[-1]}</td></tr>")
-    if not cells:
+    kinds = ("filler", "verb", "argument", "end")
+    lines = []
+    for row in rows:
+        for name in sorted(n for n in row if n.startswith(prefix) and not n.endswith("_se")):
+            signal, error = name.removeprefix(prefix), row.get(f"{name}_se")
+            shares = "".join(f"<td>{row.get(f'localize/share_{kind}/{signal}', math.nan):.0%}</td>" for kind in kinds)
+            lines.append(
+                f"<tr><td>{row['step']:.0f}</td><td>{visible(signal)}</td><td>{row[name]:.3f}"
+                f"{'' if error is None else f' ± {error:.3f}'}</td>{shares}</tr>"
+            )
+    if not lines:
         return ""
     return (
-        "<p>How well each signal ranks positions by how much the outcome depends on them, measured with continuations "
-        "from before and after a position (area under the curve; chance is 0.5):</p>"
-        f"<table><tr><th>signal</th><th>AUC</th><th>step</th></tr>{''.join(cells)}</table>"
+        "<p>Does a signal know what mattered? From before and after sampled tokens of held-out roots, continuations are "
+        "played; a token whose two sides differ in reward by more than two standard errors is consequential. AUC is the "
+        "chance that the signal scores such a token above another one of its root (0.5: it knows nothing). Beside it, "
+        "the kinds of tokens the signal would branch at on the same roots.</p>"
+        "<table><tr><th>step</th><th>signal</th><th>AUC</th>"
+        f"{''.join(f'<th>{kind}</th>' for kind in kinds)}</tr>{''.join(lines)}</table>"
     )
 
 

@@ -55,6 +55,17 @@ def make_engine(config: Any) -> Engine:
     )
 
 
+def check_sizes(config: Any, domain: Domain) -> None:
+    """Refuses a step or an evaluation of more problems than the data has, before it starts. Raises ValueError."""
+    for name, wanted, split in (
+        ("rollout.problems_per_step", config.rollout.problems_per_step, "train"),
+        ("eval.variations", config.eval.variations, config.eval.split),
+    ):
+        there = len(domain.problems(split))
+        if wanted > there:
+            raise ValueError(f"{name}={wanted}, but {domain.name}/{split} has {there} problems")
+
+
 def check_prompts(config: Any, domain: Domain, chat: Chat, splits: tuple[str, ...]) -> dict[str, int]:
     """Renders every prompt that a run can meet, before it starts.
 

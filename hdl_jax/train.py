@@ -1,6 +1,7 @@
 """Trains a policy: python -m hdl_jax.train --config=configs/quickstart.py[:ARG] --workdir=DIR [--config.FIELD=VALUE].
 
-A workdir that holds a checkpoint is resumed; a run that was stopped and resumed gives the numbers of one that never was.
+A workdir that holds a checkpoint is resumed; a run that was stopped and resumed gives the numbers of one that never
+was.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ from hdl_jax.learn.advantage import group_advantages
 from hdl_jax.learn.update import Updater
 from hdl_jax.localize import oracle
 from hdl_jax.metrics import MetricsWriter, final_table, read_metrics
-from hdl_jax.policy.chat import Chat
 from hdl_jax.rollout import accounting
 from hdl_jax.rollout.context import Context
 from hdl_jax.rollout.grpo import grpo
 from hdl_jax.rollout.hdl import hdl
 from hdl_jax.rollout.store import write_groups
-from hdl_jax.rollout.tokenclass import classifier
+from hdl_jax.rollout.tokenclass import Classify, classifier
 from hdl_jax.rollout.trajectory import Group
 
 METHODS = {"hdl": hdl, "grpo": grpo}
@@ -62,11 +62,14 @@ def problem_order(problems: Sequence[Problem], seed: int, per_step: int) -> Iter
             yield [problems[j] for j in order[i : i + per_step]]
 
 
-def rollout_metrics(groups: Sequence[Group], config: Any, chat: Chat, classify: Any, sampled: int) -> dict[str, float]:
-    """Everything a step's groups tell."""
+def rollout_metrics(groups: Sequence[Group], config: Any, classify: Classify, sampled: int) -> dict[str, float]:
+    """Everything a step's groups tell; only what was spent, where every problem was dropped."""
+    counts = accounting.token_counts(groups, sampled)
+    if not groups:
+        return counts
     return {
+        **counts,
         **accounting.reward_metrics(groups),
-        **accounting.token_counts(groups, sampled),
         **accounting.branch_metrics(groups, classify),
         **accounting.reflection_metrics(groups),
         **accounting.token_ratio(groups, config.rollout.group_size),
@@ -80,6 +83,7 @@ def train(config: Any, workdir: Path) -> None:
     # ---- what the run is made of ------------------------------------------------------------------------------------
     config_lib.validate(config)
     domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+    setup_run.check_sizes(config, domain)
     setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
     shape = config_lib.policy_shape(config)
     classify = classifier(domain, chat)
@@ -118,11 +122,22 @@ def train(config: Any, workdir: Path) -> None:
         score = metrics.get(f"eval/{config.eval.split}/score")
         checkpoints.save(step, state, {"config": config.to_dict(), "ranking": checkpoints.ranking()}, score)
 
+    def measure(step: int, with_oracle: bool) -> dict[str, float]:
+        """Held-out score of the current policy and, on request, how well each signal knows what mattered."""
+        engine.load(state.params)
+        begun = time.perf_counter()
+        metrics = evaluate(engine, domain, chat, config, step)
+        metrics["timing_s/eval"] = time.perf_counter() - begun
+        if with_oracle and config.oracle.problems:
+            begun = time.perf_counter()
+            metrics |= oracle.measure(engine, domain, chat, config, step)
+            metrics["timing_s/oracle"] = time.perf_counter() - begun
+        return metrics
+
     if saved is None:
-        metrics = evaluate(engine, domain, chat, config, step=0)
-        if config.oracle.problems:
-            metrics |= oracle.measure(engine, domain, chat, config, step=0)
-        writer.write(0, metrics)
+        begun = time.perf_counter()
+        metrics = measure(0, with_oracle=True)
+        writer.write(0, metrics | {"timing_s/step": time.perf_counter() - begun})
         save(0, metrics)
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -152,21 +167,14 @@ def train(config: Any, workdir: Path) -> None:
         update_s = time.perf_counter() - update_begun
 
         # Record.
-        metrics |= rollout_metrics(groups, config, chat, classify, sum(usage.sampled.values())) if groups else {}
+        metrics |= rollout_metrics(groups, config, classify, sum(usage.sampled.values()))
         metrics["rollout/dropped_problems"] = len(problems) - len(groups)
         metrics |= {f"timing_s/{phase}": s for phase, s in usage.seconds.items()}
         metrics |= {"timing_s/rollout": rollout_s, "timing_s/update": update_s}
         evaluated = step % config.eval.every == 0 or step == config.steps
         if evaluated:
-            eval_begun = time.perf_counter()
-            engine.load(state.params)
-            metrics |= evaluate(engine, domain, chat, config, step)
-            metrics["timing_s/eval"] = time.perf_counter() - eval_begun
-        if config.oracle.problems and step == config.steps:
-            oracle_begun = time.perf_counter()
-            metrics |= oracle.measure(engine, domain, chat, config, step)
-            metrics["timing_s/oracle"] = time.perf_counter() - oracle_begun
-        if step in (1, config.steps) or step % config.log.rollouts_every == 0:
+            metrics |= measure(step, with_oracle=step == config.steps)
+        if groups and (step in (1, config.steps) or step % config.log.rollouts_every == 0):
             per_group = np.split(advantages, np.cumsum([len(g.trajectories) for g in groups])[:-1])
             write_groups(workdir, step, groups, per_group, chat.tokenizer.decode, share=config.log.rollout_share)
         metrics["timing_s/step"] = time.perf_counter() - step_begun

@@ -43,7 +43,7 @@ from hdl_jax.policy.weights import save_params
 
 ASSETS = Path(__file__).parent / "assets"
 
-KIND_SHARES = {"episode": 0.4, "reflection": 0.2, "retry": 0.12, "hindsight": 0.28}
+KIND_SHARES = {"episode": 0.34, "reflection": 0.22, "retry": 0.18, "hindsight": 0.26}
 # Attempts that are reflected on range from perfect to hopeless, as those of a policy in training do.
 ATTEMPT_NOISE = (0.0, 0.3, 0.6, 1.0, 1.0, 1.4)
 # Someone who has read what went wrong the last time repeats little of it.
@@ -53,7 +53,7 @@ CAREFUL_NOISE, CAREFUL_SHARE = 0.2, 0.6
 LENGTHS = (96, 128, 160, 192, 224, 256)
 BATCH_TOKENS = 2048
 VOCABULARY_SCRIPTS = 3000
-STEPS = 1800
+STEPS = 2000
 MUON_RATE, ADAM_RATE = 0.02, 0.004
 
 
@@ -214,9 +214,10 @@ def optimizer(steps: int) -> optax.GradientTransformation:
 
 def train(chat: Chat, cfg: TransformerConfig, steps: int, seed: int) -> transformer.Params:
     """Trains a fresh policy for a number of batches and returns its float32 parameters."""
-    params = transformer.init(cfg, jax.random.key(seed))
+    # One compiled program each: op by op, the many small compilations would take longer than the first fifty steps.
+    params = jax.jit(transformer.init, static_argnums=0)(cfg, jax.random.key(seed))
     tx = optimizer(steps)
-    state = tx.init(params)
+    state = jax.jit(tx.init)(params)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def update(params, state, tokens, own):
@@ -268,13 +269,13 @@ def greedy_replies(
     ends = starts.copy()
 
     @jax.jit
-    def following(tokens, last):
+    def following(params, tokens, last):
         hidden = transformer.forward(params, cfg, tokens)[jnp.arange(len(tokens)), last]
         return transformer.logits(params, cfg, hidden).argmax(-1)
 
     going = np.ones(len(rows), bool)
     for _ in range(limit):
-        chosen = np.asarray(following(rows, ends - 1))
+        chosen = np.asarray(following(params, rows, ends - 1))
         rows[going, ends[going]] = chosen[going]
         going &= chosen != chat.tokenizer.end_id
         ends += going

@@ -72,9 +72,9 @@ def test_a_query_that_sees_nothing_gives_zero():
     q, k, v, visible = _random(4)
     visible[2] = False
     got = np.asarray(attn.finish(_blocks(q, k, v, visible, 8)))
-    assert (got[2] == 0).all() and np.isfinite(got).all()
+    assert (got[2] == 0).all()
     others = [0, 1, 3, 4]
-    np.testing.assert_allclose(got[others], _dense(q, k, v, visible)[others], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got[others], _dense(q[others], k, v, visible[others]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("heads", "kv"), [(4, 2), (4, 4), (6, 1)])
@@ -83,7 +83,7 @@ def test_causal_attention_is_dense_attention_per_head(heads, kv):
     b, t, d = 2, 13, 8
     q = rng.normal(size=(b, t, heads, d)).astype(np.float32)
     k, v = (rng.normal(size=(b, t, kv, d)).astype(np.float32) for _ in range(2))
-    got = attn.causal_attention(q, k, v)
+    got = jax.jit(attn.causal_attention)(q, k, v)
     visible = np.tril(np.ones((t, t), bool))
     for row in range(b):
         for head in range(heads):

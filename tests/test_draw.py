@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from hdl_jax.sampling.draw import PATH_LENGTH, Stream, inverse_cdf, lane_keys, uniforms
 
-JITTED = jax.jit(inverse_cdf)
+JITTED, KEYS = jax.jit(inverse_cdf), jax.jit(lane_keys)
 ALMOST_ONE = np.float32(1 - 2**-24)
 N = 32
 
@@ -35,8 +36,8 @@ def test_frequencies_follow_the_softmax(vocabulary):
     z = np.random.default_rng(vocabulary).normal(size=vocabulary).astype(np.float32) * 1.5
     paths = np.zeros((256, PATH_LENGTH), np.int32)
     paths[:, -1] = np.arange(256)
-    keys = lane_keys(jax.random.key(3), paths)
-    draw = jax.jit(jax.vmap(lambda i: inverse_cdf(np.tile(z, (256, 1)), uniforms(keys, np.full(256, i)))[0]))
+    keys = KEYS(jax.random.key(3), paths)
+    draw = jax.jit(jax.vmap(lambda i: inverse_cdf(jnp.tile(z, (256, 1)), uniforms(keys, jnp.full(256, i)))[0]))
     counts = np.bincount(np.asarray(draw(np.arange(128))).ravel(), minlength=vocabulary)
     expected = np.exp(_log_softmax(z)) * counts.sum()
     chi_square, freedom = ((counts - expected) ** 2 / expected).sum(), vocabulary - 1
@@ -64,7 +65,7 @@ def _border_uniforms(z) -> np.ndarray:
 
 @settings(max_examples=150, deadline=None)
 @given(LOGITS, st.lists(st.floats(0, float(ALMOST_ONE), width=32), min_size=1, max_size=5))
-@example(np.float32([0, -np.inf, 0, 0]).repeat(16), [0.25])
+@example(np.array([0, -np.inf, 0, 0], np.float32).repeat(16), [0.25])
 def test_each_draw_is_the_token_whose_interval_holds_u(z, us):
     us, tokens, log_p = _draws(z, np.concatenate([us, _border_uniforms(z)]))
     exact = _log_softmax(z)
@@ -94,7 +95,7 @@ def test_impossible_tokens_are_never_drawn_at_any_border(seed):
 
 
 def test_temperature_sharpens_both_the_draw_and_its_log_prob():
-    z = np.float32([2, 1, 0])
+    z = np.array([2, 1, 0], np.float32)
     us = np.linspace(0, 0.999, N)
     for temperature, first in [(1.0, -0.407606), (0.6, -0.202573)]:
         us, tokens, log_p = _draws(z / np.float32(temperature), us)
@@ -114,23 +115,23 @@ def test_a_lane_key_is_named_by_every_part_of_its_path():
     base = np.arange(1, PATH_LENGTH + 1, dtype=np.int32)
     paths = np.tile(base, (PATH_LENGTH + 1, 1))
     paths[np.arange(PATH_LENGTH), np.arange(PATH_LENGTH)] += 1
-    data = _data(lane_keys(seed, paths))
+    data = _data(KEYS(seed, paths))
     assert len({tuple(d) for d in data}) == PATH_LENGTH + 1
-    assert _data(lane_keys(jax.random.key(1), base)) != _data(lane_keys(seed, base))
+    assert _data(KEYS(jax.random.key(1), base)) != _data(KEYS(seed, base))
 
 
 def test_parts_of_a_path_cannot_be_exchanged():
     paths = np.zeros((2, PATH_LENGTH), np.int32)
     paths[0, 3], paths[1, 4] = 7, 7
-    a, b = _data(lane_keys(jax.random.key(0), paths))
+    a, b = _data(KEYS(jax.random.key(0), paths))
     assert a != b
 
 
 def test_keys_are_the_same_wherever_a_lane_sits():
     seed = jax.random.key(5)
     paths = np.random.default_rng(0).integers(0, 1000, (3, 4, PATH_LENGTH)).astype(np.int32)
-    together = _data(lane_keys(seed, paths))
-    alone = [_data(lane_keys(seed, path))[0] for path in paths.reshape(-1, PATH_LENGTH)]
+    together = _data(KEYS(seed, paths))
+    alone = [_data(KEYS(seed, path))[0] for path in paths.reshape(-1, PATH_LENGTH)]
     slow = []
     for path in paths.reshape(-1, PATH_LENGTH):
         key = seed
@@ -143,7 +144,7 @@ def test_keys_are_the_same_wherever_a_lane_sits():
 def test_streams_and_positions_give_their_own_uniforms():
     paths = np.zeros((len(Stream), PATH_LENGTH), np.int32)
     paths[:, 1] = list(Stream)
-    keys = lane_keys(jax.random.key(0), paths)
-    us = np.stack([uniforms(keys, np.full(len(Stream), i, np.int32)) for i in range(8)])
+    keys = KEYS(jax.random.key(0), paths)
+    us = np.stack([uniforms(keys, jnp.full(len(Stream), i)) for i in range(8)])
     assert len(set(us.ravel().tolist())) == us.size
     assert ((0 <= us) & (us < 1)).all()

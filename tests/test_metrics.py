@@ -128,7 +128,7 @@ def test_final_table():
     ]
     lines = [line.split() for line in final_table(rows).split("\n")]
     assert ["eval/validation/score", "0.250", "+-", "0.020", "0.450", "+-", "0.030", "+0.200"] in lines
-    assert ["rollout/generated_tokens", "2,000", "100%"] in lines
+    assert ["generated", "2,000", "100%"] in lines
     assert ["root", "1,500", "75%"] in lines
     assert ["eval", "4", "s", "80%"] in lines
     assert final_table([]) == ""

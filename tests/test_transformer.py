@@ -13,6 +13,7 @@ from support import TINY, random_ids, random_params
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.presets import TransformerConfig, preset
 
+FORWARD = jax.jit(tr.forward, static_argnums=1)
 VARIANTS = [
     dataclasses.replace(TINY, qk_norm=qk_norm, tie_embeddings=tie, n_kv_heads=kv)
     for qk_norm, tie, kv in [(True, True, 2), (False, False, 1), (True, False, 4), (False, True, 2)]
@@ -81,7 +82,7 @@ def slow_log_softmax(z) -> np.ndarray:
 def test_forward_is_the_hand_written_network(cfg):
     params = random_params(cfg, seed=3)
     tokens = np.stack([random_ids(1, 21), random_ids(2, 21)])
-    hidden = jax.jit(tr.forward, static_argnums=1)(params, cfg, tokens)
+    hidden = FORWARD(params, cfg, tokens)
     for row in range(2):
         expected = slow_hidden(params, cfg, tokens[row])
         np.testing.assert_allclose(hidden[row], expected, rtol=1e-4, atol=1e-4)
@@ -94,8 +95,7 @@ def test_later_tokens_change_nothing_before_them(params):
     tokens = random_ids(4, 24)
     other = tokens.copy()
     other[10:] = random_ids(5, 14)
-    forward = jax.jit(tr.forward, static_argnums=1)
-    a, b = forward(params, TINY, tokens[None])[0], forward(params, TINY, other[None])[0]
+    a, b = FORWARD(params, TINY, tokens[None])[0], FORWARD(params, TINY, other[None])[0]
     assert np.asarray(a[:10]).tobytes() == np.asarray(b[:10]).tobytes()
     assert np.abs(a[10:] - b[10:]).max() > 1e-3
 
@@ -103,11 +103,11 @@ def test_later_tokens_change_nothing_before_them(params):
 def test_bfloat16_computes_in_bfloat16_and_stays_close(params):
     tokens = random_ids(6, 20)[None]
     half = dataclasses.replace(TINY, dtype="bfloat16")
-    hidden = tr.forward(params, half, tokens)
+    hidden = FORWARD(params, half, tokens)
     assert hidden.dtype == jnp.bfloat16
     z = tr.logits(params, half, hidden)
     assert z.dtype == jnp.float32
-    exact = tr.logits(params, TINY, tr.forward(params, TINY, tokens))
+    exact = tr.logits(params, TINY, FORWARD(params, TINY, tokens))
     assert np.abs(z - exact).mean() < 0.05 * np.abs(exact).mean() + 0.02
 
 
@@ -135,11 +135,11 @@ def test_init_is_what_abstract_params_and_the_count_say():
 def test_chunked_head_equals_the_whole_one(params, monkeypatch, elements, temperature):
     monkeypatch.setattr(tr, "HEAD_ELEMENTS", elements)
     rng = np.random.default_rng(7)
-    hidden = rng.normal(size=(2, 11, TINY.d_model)).astype(np.float32)
-    targets = rng.integers(0, TINY.vocab_size, (2, 11)).astype(np.int32)
+    hidden = jnp.asarray(rng.normal(size=(2, 11, TINY.d_model)), jnp.float32)
+    targets = jnp.asarray(rng.integers(0, TINY.vocab_size, (2, 11)))
     log_p, entropy = tr.token_logprobs(params, TINY, hidden, targets, temperature)
     whole = slow_log_softmax(slow_logits(params, TINY, hidden) / temperature)
-    np.testing.assert_allclose(log_p, np.take_along_axis(whole, targets[..., None], -1)[..., 0], atol=1e-5)
+    np.testing.assert_allclose(log_p, np.take_along_axis(whole, np.asarray(targets)[..., None], -1)[..., 0], atol=1e-5)
     np.testing.assert_allclose(entropy, -(np.exp(whole) * whole).sum(-1), atol=1e-5)
 
 
@@ -148,8 +148,8 @@ def test_gradients_through_the_chunked_head_equal_the_whole_ones(monkeypatch, se
     cfg = VARIANTS[1]
     params = random_params(cfg, seed)
     rng = np.random.default_rng(seed)
-    hidden = rng.normal(size=(13, cfg.d_model)).astype(np.float32)
-    targets = rng.integers(0, cfg.vocab_size, 13).astype(np.int32)
+    hidden = jnp.asarray(rng.normal(size=(13, cfg.d_model)), jnp.float32)
+    targets = jnp.asarray(rng.integers(0, cfg.vocab_size, 13))
     weights = rng.normal(size=(2, 13)).astype(np.float32)
 
     def chunked(params, hidden):
@@ -162,27 +162,27 @@ def test_gradients_through_the_chunked_head_equal_the_whole_ones(monkeypatch, se
         return (weights[0] * log_p[jnp.arange(13), targets] + weights[1] * entropy).sum()
 
     monkeypatch.setattr(tr, "HEAD_ELEMENTS", 4 * cfg.vocab_size)
-    got, expected = (jax.grad(f, argnums=(0, 1))(params, hidden) for f in (chunked, whole))
+    got, expected = (jax.jit(jax.grad(f, argnums=(0, 1)))(params, hidden) for f in (chunked, whole))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), got, expected)
 
 
-def _one_hot_policy(z) -> tuple[TransformerConfig, tr.Params, np.ndarray]:
+def _one_hot_policy(z) -> tuple[TransformerConfig, tr.Params, jax.Array]:
     """A head that gives the logits z for the hidden state of ones."""
     cfg = TransformerConfig(len(z), 4, 1, 1, 1, 2, 4, norm_eps=1e-12, tie_embeddings=False)
-    return cfg, {"norm": jnp.ones(4), "head": jnp.tile(jnp.asarray(z) / 4, (4, 1))}, np.ones((1, 4), np.float32)
+    return cfg, {"norm": jnp.ones(4), "head": jnp.tile(jnp.asarray(z) / 4, (4, 1))}, jnp.ones((1, 4))
 
 
 @pytest.mark.parametrize(("temperature", "log_p", "entropy"), [(1.0, -0.407606, 0.832396), (0.6, -0.202573, 0.556749)])
 def test_known_values_at_the_samplers_temperature(temperature, log_p, entropy):
     cfg, params, hidden = _one_hot_policy([2.0, 1.0, 0.0])
-    got = tr.token_logprobs(params, cfg, hidden, np.int32([0]), temperature)
+    got = tr.token_logprobs(params, cfg, hidden, jnp.array([0]), temperature)
     np.testing.assert_allclose(got[0], [log_p], atol=1e-6)
     np.testing.assert_allclose(got[1], [entropy], atol=1e-6)
 
 
 def test_a_ruled_out_token_leaves_the_entropy_finite():
     cfg, params, hidden = _one_hot_policy([0.0, 0.0, -3e4])
-    log_p, entropy = tr.token_logprobs(params, cfg, hidden, np.int32([2]))
+    log_p, entropy = tr.token_logprobs(params, cfg, hidden, jnp.array([2]))
     np.testing.assert_allclose(entropy, [np.log(2)], atol=1e-6)
     assert np.isfinite(log_p).all()
 

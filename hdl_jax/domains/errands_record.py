@@ -120,7 +120,7 @@ def _tell(fate: Fate, account: Account) -> str:
     verb = TREATMENTS[errand.treatment].verb if errand.treatment else ""
     if fate.ruined_by:
         wrong = TREATMENTS[fate.ruined_by].verb
-        return f"{told} , {wrong} was wrong , {verb or 'not ' + wrong} it and put in {errand.target}"
+        return f"{told} , {wrong} was wrong , {verb or 'do not ' + wrong} it and put in {errand.target}"
     if fate.put:
         told += " , wrong" if fate.put != errand.target else ""
         told += f" , not {errand.treatment}" if errand.treatment and not fate.treated else ""

@@ -47,9 +47,9 @@ class Noise:
     no_treatment: float = 0.4
     wrong_treatment: float = 0.2
     wrong_target: float = 0.4
-    look: float = 0.06
-    slip: float = 0.04
-    quit: float = 0.025
+    look: float = 0.05
+    slip: float = 0.03
+    quit: float = 0.015
     filler: float = 0.6
 
     def scaled(self, factor: float) -> Noise:

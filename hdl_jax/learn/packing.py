@@ -41,9 +41,7 @@ class Buckets:
         for length in sorted(self.lengths):
             if n <= length:
                 return length
-        raise ValueError(
-            f"a trajectory of {n} tokens is longer than the longest of learn.row_lengths={self.lengths}"
-        )
+        raise ValueError(f"a trajectory of {n} tokens is longer than the longest of learn.row_lengths={self.lengths}")
 
 
 def pack(trajectories: Sequence[Trajectory], advantages: Sequence[float], buckets: Buckets) -> list[Batch]:

@@ -23,7 +23,9 @@ SUMS = ("loss", "clipped", "kl", "tokens", "entropy", "gap", "max_gap")
 
 
 def row_logprobs(params: tr.Params, cfg: TransformerConfig, tokens: Array, temperature: float) -> tuple[Array, Array]:
-    """Log-probability and entropy of each token given those before it: float32 [B, T]; index 0, which nothing predicts, is 0.
+    """Log-probability and entropy of each token given those before it.
+
+    Returns float32 [B, T] both; index 0, which nothing predicts, is 0.
 
     Args:
         tokens: int32 [B, T]. temperature: the sampler's.
@@ -46,16 +48,18 @@ class Updater:
         log_probs = functools.partial(row_logprobs, cfg=cfg, temperature=temperature)
 
         def accumulate(params: tr.Params, carry: tuple, batch: Batch, old: Array | None, scale: Array) -> tuple:
+            tokens, mask, advantages = (jnp.asarray(x) for x in (batch.tokens, batch.mask, batch.advantages))
+
             def loss(params: tr.Params) -> tuple[Array, dict[str, Array]]:
-                log_p, entropy = log_probs(params, tokens=batch.tokens)
+                log_p, entropy = log_probs(params, tokens=tokens)
                 before = jax.lax.stop_gradient(log_p) if old is None else old
                 total, sums = surrogate(
-                    log_p, before, batch.advantages, batch.mask, clip_low=update.clip_low, clip_high=update.clip_high
+                    log_p, before, advantages, mask, clip_low=update.clip_low, clip_high=update.clip_high
                 )
-                gap = jnp.where(batch.mask, jnp.abs(before - batch.sampler), 0.0)
+                gap = jnp.where(mask, jnp.abs(before - batch.sampler), 0.0)
                 sums |= {
                     "loss": total,
-                    "entropy": jnp.where(batch.mask, entropy, 0.0).sum(),
+                    "entropy": jnp.where(mask, entropy, 0.0).sum(),
                     "gap": gap.sum(),
                     "max_gap": gap.max(),
                 }
@@ -63,12 +67,13 @@ class Updater:
 
             grads, sums = jax.grad(loss, has_aux=True)(params)
             carry_grads, carry_sums = carry
-            merged = {k: jnp.maximum(carry_sums[k], sums[k]) if k == "max_gap" else carry_sums[k] + sums[k] for k in SUMS}
+            merged = {k: (jnp.maximum if k == "max_gap" else jnp.add)(carry_sums[k], sums[k]) for k in SUMS}
             return jax.tree.map(jnp.add, carry_grads, grads), merged
 
         def apply(state: TrainState, grads: tr.Params) -> tuple[TrainState, Array]:
             updates, opt_state = tx.update(grads, state.opt_state, state.params)
-            return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), optax.global_norm(grads)
+            params = optax.apply_updates(state.params, updates)
+            return TrainState(params, opt_state, state.step + 1), optax.tree.norm(grads)
 
         self._accumulate = jax.jit(accumulate, donate_argnums=1)
         self._apply = jax.jit(apply, donate_argnums=0)
@@ -95,7 +100,8 @@ class Updater:
             packing.pack([trajectories[j] for j in part], [float(advantages[j]) for j in part], self.buckets)
             for part in parts
         ]
-        # With one minibatch the old policy is the same forward pass; with more, all rows are passed once before the first.
+        # With one minibatch the old policy is the same forward pass; with more, all rows are passed once before the
+        # first.
         old = [[self._old(state.params, b.tokens) if self.minibatches > 1 else None for b in bs] for bs in packed]
         totals, norms, skipped = dict.fromkeys(SUMS, 0.0), [], 0
         for part, batches, olds in zip(parts, packed, old, strict=True):

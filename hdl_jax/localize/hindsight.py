@@ -20,7 +20,7 @@ OUTCOME_LINE = re.compile(r"^[\s*_#>-]*outcome[\s*_]*:", re.IGNORECASE | re.MULT
 
 
 def parse_outcome(text: str) -> str | None:
-    """The reflection's OUTCOME label, `success` or `failure`; None where it is missing, hedged or contradicts itself."""
+    """The reflection's OUTCOME label, `success` or `failure`; None if it is missing, hedged or contradicts itself."""
     labels = [m.group(1).lower() for m in OUTCOME.finditer(text)]
     if not labels or len(labels) != len(OUTCOME_LINE.findall(text)) or len(set(labels)) > 1:
         return None

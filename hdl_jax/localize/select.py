@@ -1,4 +1,4 @@
-"""From scores to branch points: a pure selector, jitted and vmapped over roots, shared by every signal (method step 5)."""
+"""From scores to branch points: a pure selector, jitted and vmapped over roots, for every signal (method step 5)."""
 
 from __future__ import annotations
 
@@ -85,6 +85,4 @@ def choose(
             raise FloatingPointError(f"{problem}: score {s[bad[0]]} at position {bad[0]} of root {m} is not finite")
         padded[m, : len(s)], eligible[m, : len(s)] = np.where(root.generated, s, 0), root.generated
     positions, valid = jax.device_get(select(padded, eligible, points=points, spacing=spacing))
-    return [
-        allocate(m, root, positions[m][valid[m]], scores[m], continuations) for m, root in enumerate(roots)
-    ]
+    return [allocate(m, root, positions[m][valid[m]], scores[m], continuations) for m, root in enumerate(roots)]

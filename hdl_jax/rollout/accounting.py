@@ -1,4 +1,4 @@
-"""What a step's groups cost and contain, as flat metrics. Pure functions of the recorded groups (method, "What is counted")."""
+"""What a step's groups cost and contain, as flat metrics: pure functions of them (method, "What is counted")."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def token_counts(groups: Sequence[Group], sampled: int) -> Metrics:
     continuation = sum(new_tokens(t) for t in trajectories if t.origin is not None)
     reflection = sum(len(r.tokens) for g in groups for r in g.reflections)
     passes = {True: 2, False: 1}
-    scored = sum(
-        passes[bool(g.reflections)] * int(t.generated.sum()) for g in groups if g.points for t in g.roots
-    )
+    scored = sum(passes[bool(g.reflections)] * int(t.generated.sum()) for g in groups if g.points for t in g.roots)
     return {
         "rollout/generated_tokens": sampled,
         "rollout/generated_tokens/root": root,
@@ -141,9 +139,8 @@ def token_ratio(groups: Sequence[Group], group_size: int) -> Metrics:
     roots = [t for g in groups for t in g.roots]
     episode = float(np.mean([int(t.generated.sum()) for t in roots]))
     complete = len(roots) / len(groups)
-    kept = sum(
-        p.continuations * (1 - _depth(g.roots[p.root], p.position)) for g in groups for p in g.points
-    ) / len(groups)
+    kept = sum(p.continuations * (1 - _depth(g.roots[p.root], p.position)) for g in groups for p in g.points)
+    kept /= len(groups)
     reflections = sum(len(r.tokens) for g in groups for r in g.reflections) / len(groups)
     actual = sum(new_tokens(t) for g in groups for t in g.trajectories) / len(groups) + reflections
     return {

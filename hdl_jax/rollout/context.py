@@ -1,4 +1,4 @@
-"""What every method is given: the domain, the chat, and the limits of a rollout. Plain data, the same for all problems."""
+"""What every method is given: the domain, the chat, the limits of a rollout. Plain data, the same for all problems."""
 
 from __future__ import annotations
 

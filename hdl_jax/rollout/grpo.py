@@ -11,7 +11,7 @@ from hdl_jax.sampling.requests import Job
 
 
 def grpo(ctx: Context, problem: Problem) -> Job[Group]:
-    """Returns the problem's group; a trajectory whose verifier failed twice has no verdict and is left out of the mean."""
+    """Returns the problem's group; where a verifier failed twice there is no verdict, which is left out of the mean."""
     size = ctx.config.rollout.group_size
     roots = yield from complete(ctx, problem, size, Stream.ROOT, "root", per_family=ctx.widest)
     return Group(problem, tuple(roots))

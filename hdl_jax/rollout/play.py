@@ -1,4 +1,4 @@
-"""Plays episodes through the engine: open or replay environments, sample lanes, verify. A coroutine, used by all methods."""
+"""Plays episodes through the engine: opens or replays environments, samples lanes, verifies; for all methods."""
 
 from __future__ import annotations
 
@@ -33,16 +33,14 @@ class Forks:
 def complete(
     ctx: Context, problem: Problem, lanes: int, stream: Stream, phase: str, per_family: int
 ) -> Job[list[Trajectory]]:
-    """Plays `lanes` complete trajectories of one problem, in families of at most `per_family` (the prompt is shared)."""
+    """Plays `lanes` complete trajectories of one problem, in families of at most `per_family` sharing the prompt."""
     sessions = yield from _open([functools.partial(Session, ctx, problem) for _ in range(lanes)])
     for session in sessions:
         if isinstance(session, EnvironmentFailure):
             raise session
     plays = [_lane(ctx, s, (stream, problem.index, 0, s.fork, 0, i)) for i, s in enumerate(sessions)]
     prompt = np.asarray(sessions[0].tokens, np.int32)
-    families = [
-        Sample(prompt, tuple(plays[i : i + per_family]), phase) for i in range(0, lanes, per_family)
-    ]
+    families = [Sample(prompt, tuple(plays[i : i + per_family]), phase) for i in range(0, lanes, per_family)]
     results = yield list(families)
     return (yield from _verify(sessions, [lane for family in results for lane in family]))
 
@@ -55,9 +53,7 @@ def branches(
     A continuation whose environment cannot be rebuilt (a replay that differs, a failure) is left out; the caller sees
     it missing. Order: root, point, lane.
     """
-    where = [
-        (f, point, lane) for f in forks for point in f.points for lane in range(point.continuations)
-    ]
+    where = [(f, point, lane) for f in forks for point in f.points for lane in range(point.continuations)]
     opened = yield from _open(
         [functools.partial(Session, ctx, problem, f.root, point.position, f.origin) for f, point, _ in where]
     )

@@ -45,7 +45,8 @@ class Session:
             limit = ctx.config.rollout.max_prompt_tokens
             if len(self.tokens) > limit:
                 raise ValueError(
-                    f"{problem.id}: its prompt has {len(self.tokens)} tokens, more than rollout.max_prompt_tokens={limit}"
+                    f"{problem.id}: its prompt has {len(self.tokens)} tokens, more than "
+                    f"rollout.max_prompt_tokens={limit}"
                 )
             self.prompt_length = self.fork = self.turn_start = len(self.tokens)
             self.limit = self.prompt_length + ctx.config.rollout.max_response_tokens

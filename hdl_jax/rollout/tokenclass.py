@@ -8,9 +8,11 @@ from hdl_jax.domains.domain import Domain
 from hdl_jax.policy.chat import Chat
 from hdl_jax.rollout.trajectory import Trajectory
 
+Classify = Callable[[Trajectory, int], str]
 
-def classifier(domain: Domain, chat: Chat) -> Callable[[Trajectory, int], str]:
-    """Returns (trajectory, position) -> `filler`, `verb`, `argument`, `end` (the token that closes an action), `other`."""
+
+def classifier(domain: Domain, chat: Chat) -> Classify:
+    """Returns (trajectory, position) -> `filler`, `verb`, `argument`, `end` (the token closing an action), `other`."""
 
     def classify(trajectory: Trajectory, position: int) -> str:
         turn = next((t for t in trajectory.turns if t.start <= position < t.end), None)

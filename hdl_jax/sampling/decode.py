@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import chex
@@ -124,7 +125,7 @@ def prefill(
 
     for i, layer_params in enumerate(params["blocks"]):
         x, _ = tr.Block(cfg).apply({"params": layer_params}, x, positions, functools.partial(attend, i))
-    cache = cache.replace(prefix_k=tuple(keys), prefix_v=tuple(values))
+    cache = dataclasses.replace(cache, prefix_k=tuple(keys), prefix_v=tuple(values))
     if not score:
         return cache, None, None
     log_p, entropy = tr.token_logprobs(params, cfg, x, targets, temperature)
@@ -191,7 +192,7 @@ def decode_step(
 
     for i, layer_params in enumerate(params["blocks"]):
         x, _ = tr.Block(cfg).apply({"params": layer_params}, x, position, functools.partial(attend, i))
-    return tr.logits(params, cfg, x), cache.replace(suffix_k=tuple(suffix_k), suffix_v=tuple(suffix_v))
+    return tr.logits(params, cfg, x), dataclasses.replace(cache, suffix_k=tuple(suffix_k), suffix_v=tuple(suffix_v))
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "block", "steps"), donate_argnames=("cache",))

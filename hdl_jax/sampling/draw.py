@@ -62,9 +62,13 @@ def inverse_cdf(logits: Array, u: Array) -> tuple[Array, Array]:
     x = u * total
 
     def pick(cum: Array, weights: Array, target: Array) -> Array:
-        """First index whose cumulative sum exceeds the target, never one of weight 0 (rounding at either end)."""
+        """First index of positive weight whose cumulative sum exceeds the target; the last positive one if none does.
+
+        The weight is asked for, not only the sum: `x - before` may round below 0, where a sum of 0 exceeds it.
+        """
+        hit = (weights > 0) & (cum > target[:, None])
         last_positive = weights.shape[-1] - 1 - jnp.argmax(weights[:, ::-1] > 0, axis=-1)
-        return jnp.minimum((cum <= target[:, None]).sum(axis=-1), last_positive)
+        return jnp.where(hit.any(axis=-1), jnp.argmax(hit, axis=-1), last_positive)
 
     block = pick(cumulative, block_mass, x)
     before = jnp.take_along_axis(cumulative - block_mass, block[:, None], axis=-1)[:, 0]

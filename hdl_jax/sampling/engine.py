@@ -102,8 +102,14 @@ class Engine:
 
     def warm_up(self) -> None:
         """Compiles everything a rollout can need, before the first step."""
+        params = self._loaded()
         for pool in self.pools:
-            pool.warm_up(self.params, self.seed)
+            pool.warm_up(params, self.seed)
+
+    def _loaded(self) -> tr.Params:
+        if self.params is None:
+            raise RuntimeError("engine.load(params) comes before engine.run")
+        return self.params
 
     def take_usage(self) -> Usage:
         """What was spent since this was last asked."""
@@ -120,8 +126,7 @@ class Engine:
             step: the training step, part of every random key.
             on_done: called as each job ends (for a progress bar).
         """
-        if self.params is None:
-            raise RuntimeError("engine.load(params) comes before engine.run")
+        self._loaded()
         self._step = step
         self._waiting: list[Waiting] = []
         self._futures: dict[concurrent.futures.Future, Callable[[Any, Exception | None], None]] = {}
@@ -141,6 +146,11 @@ class Engine:
                     self._ask(running, requests)
             self._admit()
             worked = self._device_work()
+            if self._waiting and not (worked or self._ready or self._futures):
+                raise RuntimeError(
+                    "requests wait for rows that are all held by coroutines which wait themselves: a coroutine must "
+                    "continue or release what it holds before it asks for more"
+                )
             self._collect(block=not worked and not self._ready)
         return [done[i] for i in range(len(jobs))]
 
@@ -212,11 +222,11 @@ class Engine:
 
     def _device_work(self) -> bool:
         """All prefill chunks that are due, then one decode burst a pool. Returns whether there was any."""
-        worked = False
+        params, worked = self._loaded(), False
         for pool in self.pools:
             while True:
                 begun = time.perf_counter()
-                chunks = pool.prefill(self.params)
+                chunks = pool.prefill(params)
                 if not chunks:
                     break
                 self._book(chunks, time.perf_counter() - begun)
@@ -228,7 +238,7 @@ class Engine:
             begun = time.perf_counter()
             phases = [pool.phase(r) for r, _, _ in lanes]
             before = [len(lane.tokens) for _, _, lane in lanes]
-            ended = pool.decode(self.params, self.seed, self._step)
+            ended = pool.decode(params, self.seed, self._step)
             for phase, n, (_, _, lane) in zip(phases, before, lanes, strict=True):
                 self.usage.sampled[phase] += len(lane.tokens) - n
             self._book(collections.Counter(phases), time.perf_counter() - begun)

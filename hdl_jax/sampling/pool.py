@@ -22,7 +22,7 @@ MAX_STOPS = 8
 
 @dataclasses.dataclass
 class LaneState:
-    """A lane in flight. `pending` are ids to feed before the next draw; the first re-reads the token before the fork."""
+    """A lane in flight. `pending` are ids to feed before the next draw, at first the token before the fork."""
 
     lane: Lane
     index: int
@@ -96,8 +96,8 @@ class Pool:
         assert isinstance(tokens, np.ndarray) and self.rows[row] is None
         if len(tokens) > self.shape.prefix:
             raise ValueError(
-                f"a prefix of {len(tokens)} tokens does not fit pool {self.index}, whose rows hold {self.shape.prefix}: "
-                "raise the engine's prefix capacity or shorten the problem"
+                f"a prefix of {len(tokens)} tokens does not fit pool {self.index}, whose rows hold "
+                f"{self.shape.prefix}: raise the engine's prefix capacity or shorten the problem"
             )
         state = RowState(request, np.asarray(tokens, np.int32), deliver)
         if isinstance(request, Score):
@@ -133,7 +133,9 @@ class Pool:
         for c, slot in enumerate(row.slots):
             if slot is None and row.queue:
                 index, lane = row.queue.pop(0)
-                row.slots[c] = LaneState(lane, index, [int(row.tokens[lane.fork - 1])], lane.budget)
+                # The last token of a budget is never fed, the one before the fork is: as many slots as tokens.
+                budget = min(lane.budget, self.shape.suffix)
+                row.slots[c] = LaneState(lane, index, [int(row.tokens[lane.fork - 1])], budget)
 
     def finish_lane(self, r: int, c: int, stopped: bool, failure: Exception | None = None) -> None:
         """Ends a lane, starts the next of its family in its place, and delivers the family when all are done."""
@@ -173,17 +175,15 @@ class Pool:
         ]
         if not waiting:
             return {}
-        score = isinstance(self._row(waiting[0]).request, Score)
-        chosen = [r for r in waiting if isinstance(self._row(r).request, Score) == score][: self.prefill_rows]
+        # One dispatch scores at one temperature, or not at all.
+        temperatures = {r: self._scored_at(r) for r in waiting}
+        temperature = temperatures[waiting[0]]
+        score = temperature is not None
+        chosen = [r for r in waiting if temperatures[r] == temperature][: self.prefill_rows]
         n, w = self.prefill_rows, self.block
         rows = np.full(n, self.shape.rows, np.int32)
         tokens, targets = np.zeros((n, w), np.int32), np.zeros((n, w), np.int32)
         start = np.zeros(n, np.int32)
-        temperature = 1.0
-        if score:
-            request = self._row(chosen[0]).request
-            assert isinstance(request, Score)
-            temperature = request.temperature
         for i, r in enumerate(chosen):
             row = self._row(r)
             chunk = row.tokens[row.prefilled : row.prefilled + w]
@@ -191,7 +191,7 @@ class Pool:
             rows[i], start[i] = r, row.prefilled
             tokens[i, : len(chunk)], targets[i, : len(following)] = chunk, following
         self.cache, log_p, entropy = device.prefill(
-            params, self.cache, rows, tokens, start, targets, np.float32(temperature),
+            params, self.cache, rows, tokens, start, targets, np.float32(1 if temperature is None else temperature),
             cfg=self.cfg, block=self.block, score=score,
         )  # fmt: skip
         if score:
@@ -212,6 +212,11 @@ class Pool:
     def phase(self, r: int) -> str:
         """What the row's work is booked under."""
         return self._row(r).request.phase
+
+    def _scored_at(self, r: int) -> float | None:
+        """The temperature a row is scored at; None for one that is only prefilled."""
+        request = self._row(r).request
+        return request.temperature if isinstance(request, Score) else None
 
     def _row(self, r: int) -> RowState:
         row = self.rows[r]
@@ -254,7 +259,8 @@ class Pool:
             budget[r, c] = lane.budget - lane.fresh if len(lane.pending) <= f else 0
             stop[r, c] = [lane.lane.stop[min(i, len(lane.lane.stop) - 1)] for i in range(MAX_STOPS)]
             path[r, c] = (step, *lane.lane.path)
-        return device.Lanes(active, fork, length, forced, n_forced, budget, stop, temperature, path)
+        arrays: Any = (active, fork, length, forced, n_forced, budget, stop, temperature, path)
+        return device.Lanes(*arrays)  # as NumPy has them: the dispatch moves them
 
     def decode(self, params: tr.Params, seed: Any, step: int) -> list[tuple[int, int, LaneState, bool]]:
         """One burst. Returns (row, slot, lane, drew a stop token) of the lanes whose turn ended."""

@@ -1,0 +1,359 @@
+"""The engine's loop: scoring, held rows, waiting for rows, limits, failures, compilations."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+import support
+from support import BLOCK, PREFIX, SUFFIX, assert_lane, lane, random_ids, run, same_bits
+
+from hdl_jax.compilations import count_compilations
+from hdl_jax.domains.domain import EnvironmentFailure
+from hdl_jax.sampling import decode as device
+from hdl_jax.sampling.requests import Call, Held, Lane, LaneResult, Release, Sample, Score, Scored
+
+
+def _free(engine) -> bool:
+    return not any(row for pool in engine.pools for row in pool.rows)
+
+
+# ---- scores ---------------------------------------------------------------------------------------------------------
+
+
+def _assert_scored(scored: Scored, oracle, tokens, temperature=1.0):
+    log_p = oracle.log_softmax(tokens, temperature)[:-1]
+    expected = np.zeros(len(tokens))
+    expected[1:] = np.take_along_axis(log_p, tokens[1:, None], -1)[:, 0]
+    np.testing.assert_allclose(scored.log_probs, expected, atol=2e-5)
+    expected[1:] = -(np.exp(log_p) * log_p).sum(-1)
+    np.testing.assert_allclose(scored.entropies, expected, atol=2e-5)
+
+
+def test_scores_equal_a_plain_forward(engine, oracle):
+    """Lengths at and around chunk borders, more of them than rows; each score read at its own index."""
+    rows = [random_ids(n, n) for n in (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 50, PREFIX)]
+    for tokens, scored in zip(rows, run(engine, *(Score(t, "score") for t in rows)), strict=True):
+        assert scored.held is None
+        _assert_scored(scored, oracle, tokens)
+    assert _free(engine)
+
+
+def test_each_score_has_its_own_temperature(engine, oracle):
+    """H16: a temperature is that of its request, whatever is scored beside it."""
+    rows = [random_ids(i, 20 + 9 * i) for i in range(4)]
+    temperatures = [1.0, 0.6, 1.0, 1.7]
+    requests = [Score(t, "score", temperature=x) for t, x in zip(rows, temperatures, strict=True)]
+    for tokens, temperature, scored in zip(rows, temperatures, run(engine, *requests), strict=True):
+        _assert_scored(scored, oracle, tokens, temperature)
+
+
+def test_what_was_sampled_scores_as_it_was_sampled(engine):
+    """P1 end to end: recorded log-probs are those of the sampler's temperature."""
+    prefix = random_ids(9, 30)
+    one = lane(30, budget=20, temperature=0.6)
+    (result,) = run(engine, Sample(prefix, (one,), "root"))[0]
+    path = np.concatenate([prefix, result.tokens])
+    tempered, plain = run(engine, Score(path, "score", temperature=0.6), Score(path, "score"))
+    np.testing.assert_allclose(result.log_probs, tempered.log_probs[30:], atol=1e-5)
+    assert np.abs(result.log_probs - plain.log_probs[30:]).max() > 0.01
+
+
+def test_a_score_does_not_depend_on_what_is_scored_beside_it(engine):
+    tokens = random_ids(10, 40)
+    (alone,) = run(engine, Score(tokens, "score"))
+    for place in range(4):
+        requests = [Score(random_ids(20 + i, 30 * i + 5), "score") for i in range(3)]
+        requests.insert(place, Score(tokens, "score"))
+        beside = run(engine, *requests, Sample(random_ids(3, 70), (lane(70, budget=30),), "root"))[place]
+        assert alone.log_probs.tobytes() == beside.log_probs.tobytes()
+        assert alone.entropies.tobytes() == beside.entropies.tobytes()
+
+
+# ---- held rows ------------------------------------------------------------------------------------------------------
+
+
+def _continue(tokens, forks, pause=0.0):
+    """Score and hold several rows, wait for the host, then continue each at its forks."""
+    scored = yield [Score(t, "score", hold=True) for t in tokens]
+    yield [Call(lambda: time.sleep(pause), "verify")]
+    families = yield [
+        Sample(s.held, tuple(lane(f, 10 * r + i) for i, f in enumerate(forks)), "continue")
+        for r, s in enumerate(scored)
+    ]
+    return scored, families
+
+
+def test_continuations_of_a_held_row_need_no_prefill(engine, oracle, monkeypatch):
+    prefills = []
+    prefill = device.prefill
+
+    def counted(*args, **kwargs):
+        prefills.append(kwargs["score"])
+        return prefill(*args, **kwargs)
+
+    monkeypatch.setattr(device, "prefill", counted)
+    tokens = [random_ids(1, 60), random_ids(2, 33)]
+    forks = (1, 17, 32, 33)
+
+    def job():
+        scored, families = yield from _continue(tokens, forks)
+        return scored, families
+
+    ((scored, families),) = engine.run([job()], 0)
+    assert prefills == [True] * 4, "four chunks of the longer row, the shorter beside it, and nothing for eight lanes"
+    for r, row in enumerate(tokens):
+        _assert_scored(scored[r], oracle, row)
+        for i, result in enumerate(families[r]):
+            assert_lane(result, oracle.sample(row, lane(forks[i], 10 * r + i)))
+    assert _free(engine)
+
+
+def test_jobs_that_hold_rows_do_not_wait_for_each_other_for_ever(engine):
+    """Three rows, three jobs that each hold two, and a pause in which a half-served job would keep what others need."""
+    tokens = [[random_ids(10 * j + r, 20 + 5 * r) for r in range(2)] for j in range(3)]
+    together = engine.run([_continue(t, (5, 20), pause=0.01) for t in tokens], 0)
+    for t, (_, families) in zip(tokens, together, strict=True):
+        ((_, alone),) = engine.run([_continue(t, (5, 20))], 0)
+        assert all(same_bits(a, b) for x, y in zip(families, alone, strict=True) for a, b in zip(x, y, strict=True))
+    assert _free(engine)
+
+
+def test_held_rows_are_freed_when_their_job_ends_without_them(engine):
+    def job():
+        scored = yield [Score(random_ids(r, 20), "score", hold=True) for r in range(3)]
+        assert all(isinstance(s.held, Held) for s in scored)
+        return len(scored)
+
+    assert engine.run([job(), job(), job()], 0) == [3, 3, 3]
+    assert _free(engine)
+
+
+def test_a_released_row_serves_the_next(engine):
+    """Held and given back over and over, by more jobs than there are rows."""
+
+    def job(i):
+        for _ in range(3):
+            scored = yield [Score(random_ids(i, 20), "score", hold=True) for _ in range(2)]
+            assert (yield [Release(s.held) for s in scored]) == [None, None]
+        return i
+
+    assert engine.run([job(i) for i in range(4)], 0) == [0, 1, 2, 3]
+    assert _free(engine)
+
+
+def test_more_held_rows_than_there_are_is_refused(engine):
+    with pytest.raises(ValueError, match="4 roots of one problem must be held at once.*3 rows.*engine.pools"):
+        run(engine, *(Score(random_ids(r, 20), "score", hold=True) for r in range(4)))
+
+
+def test_asking_for_more_while_holding_all_rows_is_an_error_and_no_hang(engine):
+    def job():
+        yield [Score(random_ids(r, 20), "score", hold=True) for r in range(3)]
+        yield [Score(random_ids(9, 20), "score")]
+
+    with pytest.raises(RuntimeError, match="rows that are all held"):
+        engine.run([job()], 0)
+
+
+def test_a_held_row_is_continued_once(engine):
+    def job():
+        (scored,) = yield [Score(random_ids(0, 20), "score", hold=True)]
+        for _ in range(2):
+            yield [Sample(scored.held, (lane(5),), "continue")]
+
+    with pytest.raises((AssertionError, ValueError)):
+        engine.run([job()], 0)
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_of", [lambda t: Score(t, "score"), lambda t: Sample(t, (lane(5),), "root")])
+def test_a_prefix_longer_than_its_row_is_refused(engine, request_of):
+    assert run(engine, request_of(random_ids(0, PREFIX)))
+    with pytest.raises(ValueError, match=f"prefix of {PREFIX + 1} tokens does not fit.*{PREFIX}.*prefix capacity"):
+        run(engine, request_of(random_ids(0, PREFIX + 1)))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (lane(0), "fork 0 is outside 1..20"),
+        (lane(21), "fork 21 is outside 1..20"),
+        (lane(5, budget=0), "budget of at least 1"),
+        (lane(5, stop=()), "1 to 8 stop ids"),
+        (lane(5, stop=tuple(range(9))), "1 to 8 stop ids"),
+    ],
+)
+def test_impossible_lanes_are_refused(engine, bad, message):
+    with pytest.raises(ValueError, match=message):
+        run(engine, Sample(random_ids(0, 20), (lane(20), bad), "root"))
+
+
+def test_a_full_suffix_truncates_the_first_turn(engine, oracle):
+    one = lane(20, budget=SUFFIX + 30, stop=(3,))
+    slow = oracle.sample(random_ids(12, 20), lane(20, budget=SUFFIX, stop=(3,)))
+    assert len(slow.tokens) == SUFFIX and not slow.stopped
+    assert_lane(run(engine, Sample(random_ids(12, 20), (one,), "root"))[0][0], slow)
+
+
+@pytest.mark.parametrize("n", [3, 10, 25])
+def test_a_full_suffix_truncates_a_later_turn(engine, oracle, n):
+    """T10: what is fed and sampled after the fork never exceeds the suffix; what fits is as if it were endless."""
+
+    def respond(sampled, _):
+        return [6 + (i + sum(sampled)) % 50 for i in range(n)], 10
+
+    prefix = random_ids(13, 40)
+    one = lane(33, budget=10, stop=(3,), respond=respond)
+    result = run(engine, Sample(prefix, (one,), "root"))[0][0]
+    assert not result.stopped
+    # Every slot is used unless the next observation would leave no room to act on it.
+    assert SUFFIX - n <= len(result.tokens) <= SUFFIX
+    turns = itertools.count(1)
+
+    def while_it_fits(sampled, stopped):
+        return respond(sampled, stopped) if 10 * next(turns) < len(result.tokens) else None
+
+    slow = oracle.sample(prefix, lane(33, budget=10, stop=(3,), respond=while_it_fits))
+    n = len(result.tokens)
+    assert result.tokens.tolist() == slow.tokens[:n] and result.generated.tolist() == slow.generated[:n]
+    np.testing.assert_allclose(result.log_probs, slow.log_probs[:n], atol=1e-5)
+
+
+def test_an_engine_without_weights_says_so():
+    with pytest.raises(RuntimeError, match="engine.load"):
+        run(support.engine(), Score(random_ids(0, 5), "score"))
+
+
+# ---- host work ------------------------------------------------------------------------------------------------------
+
+
+def test_calls_run_in_the_worker_pool_and_come_back_in_order(engine):
+    def slow(i):
+        time.sleep(0.02 * (3 - i))
+        return i, threading.current_thread() is threading.main_thread()
+
+    assert run(engine, *(Call(functools.partial(slow, i), "verify") for i in range(4))) == [
+        (i, False) for i in range(4)
+    ]
+
+
+def test_an_environment_failure_is_the_calls_result_and_a_bug_is_not(engine):
+    def fail(error):
+        raise error
+
+    down, fine = run(engine, Call(lambda: fail(EnvironmentFailure("down")), "verify"), Call(lambda: 1, "verify"))
+    assert isinstance(down, EnvironmentFailure) and fine == 1
+    with pytest.raises(ZeroDivisionError):
+        run(engine, Call(lambda: 1 // 0, "verify"))
+
+
+def test_a_failing_environment_ends_its_own_lane_only(engine):
+    prefix = random_ids(14, 20)
+
+    def respond(sampled, stopped):
+        raise EnvironmentFailure("down")
+
+    lanes = (lane(20, 0, budget=5, respond=respond), lane(20, 1, budget=30))
+    failed, fine = run(engine, Sample(prefix, lanes, "root"))[0]
+    assert isinstance(failed.failure, EnvironmentFailure) and len(failed.tokens) == 5
+    assert fine.failure is None and same_bits(fine, run(engine, Sample(prefix, lanes[1:], "root"))[0][0])
+
+
+def test_slow_and_fast_environments_sample_the_same(engine):
+    def lanes(sleep) -> tuple[Lane, ...]:
+        def respond(number):
+            turns = itertools.count()
+
+            def answer(sampled, stopped):
+                time.sleep(sleep * (number % 3))
+                return ([10 + number, 11, 12], 6) if next(turns) < 2 else None
+
+            return answer
+
+        return tuple(lane(20, i, budget=6, respond=respond(i)) for i in range(6))
+
+    prefix = random_ids(15, 20)
+    fast, slow = (run(engine, Sample(prefix, lanes(sleep), "root"))[0] for sleep in (0, 0.01))
+    assert all(map(same_bits, fast, slow))
+
+
+def test_results_are_in_order_and_progress_is_told(engine):
+    def job(i):
+        yield [Call(lambda: time.sleep(0.01 * (4 - i)), "verify")]
+        return i
+
+    told = []
+    assert engine.run([job(i) for i in range(4)], 0, on_done=lambda: told.append(1)) == [0, 1, 2, 3]
+    assert len(told) == 4
+    assert engine.run([], 0) == []
+
+
+def test_a_job_that_asks_for_nothing_goes_on(engine):
+    def job():
+        return (yield [])
+
+    assert engine.run([job()], 0) == [[]]
+
+
+def test_every_sampled_token_is_counted_under_its_phase(engine):
+    engine.take_usage()
+    prefix = random_ids(16, 20)
+
+    def respond(sampled, _):
+        return None if len(sampled) < 6 else ([9, 9, 9], 3)
+
+    roots, reflections = run(
+        engine,
+        Sample(prefix, tuple(lane(20, i, budget=6, respond=respond) for i in range(3)), "root"),
+        Sample(prefix, (lane(20, 7, budget=9),), "reflect"),
+    )
+    usage = engine.take_usage()
+    assert usage.sampled["root"] == sum(int(r.generated.sum()) for r in roots)
+    assert usage.sampled["reflect"] == sum(int(r.generated.sum()) for r in reflections)
+    assert {"root", "reflect"} <= {phase for phase, s in usage.seconds.items() if s > 0}
+    assert not engine.take_usage().sampled
+
+
+# ---- compilations ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_compiles_after_the_warm_up(engine):
+    """Lengths, forks, budgets, turns, temperatures, stop ids and the number of requests all vary."""
+    engine.warm_up()
+    count = count_compilations()
+    rng = np.random.default_rng(17)
+
+    def respond(sampled, _):
+        return (random_ids(len(sampled), 1 + sum(sampled) % 9).tolist(), 4) if sum(sampled) % 3 else None
+
+    def one(n: int) -> Lane:
+        stop = tuple(rng.integers(0, 64, rng.integers(1, 9)).tolist())
+        return lane(
+            int(rng.integers(1, n + 1)),
+            int(rng.integers(99)),
+            budget=int(rng.integers(1, 20)),
+            temperature=float(rng.uniform(0.5, 1.5)),
+            stop=stop,
+            respond=respond,
+        )
+
+    def job():
+        length = int(rng.integers(1, PREFIX))
+        results = yield [
+            Score(random_ids(1, length), "score", temperature=float(rng.uniform(0.5, 1.5))),
+            Sample(random_ids(2, length), tuple(one(length) for _ in range(rng.integers(1, 6))), "root"),
+        ]
+        assert isinstance(results[1][0], LaneResult)
+        (scored,) = yield [Score(random_ids(3, length), "score", hold=True)]
+        yield [Sample(scored.held, (one(length),), "continue")]
+
+    for step in range(3):
+        engine.run([job() for _ in range(rng.integers(1, 6))], step)
+    assert count() == 0
