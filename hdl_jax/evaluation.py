@@ -59,5 +59,5 @@ def evaluate(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int)
         f"{prefix}/success": success,
         f"{prefix}/success_se": success_se,
         f"{prefix}/actions": float(np.mean([len(t.turns) for episodes in played for t in episodes])),
-        f"{prefix}/failed": sum(t.verdict is None for episodes in played for t in episodes),
+        f"{prefix}/failed": cfg.variations * cfg.episodes - sum(map(len, verdicts)),
     }

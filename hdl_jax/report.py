@@ -227,10 +227,10 @@ def _oracle(rows: Sequence[Row]) -> str:
     if not lines:
         return ""
     return (
-        "<p>Does a signal know what mattered? From before and after sampled tokens of held-out roots, continuations are "
-        "played; a token whose two sides differ in reward by more than two standard errors is consequential. AUC is the "
-        "chance that the signal scores such a token above another one of its root (0.5: it knows nothing). Beside it, "
-        "the kinds of tokens the signal would branch at on the same roots.</p>"
+        "<p>Does a signal know what mattered? Continuations are played from before and from after tokens of held-out "
+        "roots; a token whose two sides differ in reward by more than two standard errors is consequential. AUC is "
+        "the chance that the signal scores such a token above another one of its root (0.5: it knows nothing). Beside "
+        "it, the kinds of tokens the signal would branch at on the same roots.</p>"
         "<table><tr><th>step</th><th>signal</th><th>AUC</th>"
         f"{''.join(f'<th>{kind}</th>' for kind in kinds)}</tr>{''.join(lines)}</table>"
     )

@@ -77,10 +77,10 @@ def test_a_score_does_not_depend_on_what_is_scored_beside_it(engine):
 # ---- held rows ------------------------------------------------------------------------------------------------------
 
 
-def _continue(tokens, forks, pause=0.0):
+def _continue(tokens, forks, meanwhile=lambda: None):
     """Score and hold several rows, wait for the host, then continue each at its forks."""
     scored = yield [Score(t, "score", hold=True) for t in tokens]
-    yield [Call(lambda: time.sleep(pause), "verify")]
+    yield [Call(meanwhile, "verify")]
     families = yield [
         Sample(s.held, tuple(lane(f, 10 * r + i) for i, f in enumerate(forks)), "continue")
         for r, s in enumerate(scored)
@@ -114,10 +114,21 @@ def test_continuations_of_a_held_row_need_no_prefill(engine, oracle, monkeypatch
 
 
 def test_jobs_that_hold_rows_do_not_wait_for_each_other_for_ever(engine):
-    """Three rows, three jobs that each hold two, and a pause in which a half-served job would keep what others need."""
-    tokens = [[random_ids(10 * j + r, 20 + 5 * r) for r in range(2)] for j in range(3)]
-    together = engine.run([_continue(t, (5, 20), pause=0.01) for t in tokens], 0)
-    for t, (_, families) in zip(tokens, together, strict=True):
+    """Three rows. The second job holds two of them; the third wants three, and would get one; the first, which goes
+    before the others but asks last, wants three, and would get the other two as they come free."""
+    tokens = [[random_ids(10 * j + r, 20 + 5 * r) for r in range(n)] for j, n in enumerate((3, 2, 3))]
+    asked = threading.Event()
+
+    def first():
+        yield [Call(asked.wait, "verify")]
+        return (yield from _continue(tokens[0], (5, 20)))
+
+    def pause():
+        asked.set()
+        time.sleep(0.1)
+
+    jobs = [first(), _continue(tokens[1], (5, 20), pause), _continue(tokens[2], (5, 20))]
+    for t, (_, families) in zip(tokens, engine.run(jobs, 0), strict=True):
         ((_, alone),) = engine.run([_continue(t, (5, 20))], 0)
         assert all(same_bits(a, b) for x, y in zip(families, alone, strict=True) for a, b in zip(x, y, strict=True))
     assert _free(engine)
@@ -357,3 +368,26 @@ def test_nothing_compiles_after_the_warm_up(engine):
     for step in range(3):
         engine.run([job() for _ in range(rng.integers(1, 6))], step)
     assert count() == 0
+
+
+def test_an_engine_serves_on_after_an_error(engine):
+    """Whatever was in flight is forgotten; nothing of it leaks into the next run."""
+    tokens = random_ids(41, 40)
+    (before,) = run(engine, Score(tokens, "score"))
+
+    def breaks():
+        yield [Score(random_ids(42, 50), "score", hold=True)]
+        raise KeyError("a bug in a method")
+
+    busy = Sample(random_ids(43, 30), (lane(30, budget=40),), "root")
+    with pytest.raises(KeyError):
+        engine.run([breaks(), support.ask(busy, busy, busy)], 0)
+    assert _free(engine)
+    (after,) = run(engine, Score(tokens, "score"))
+    assert before.log_probs.tobytes() == after.log_probs.tobytes()
+
+
+def test_logits_that_are_not_finite_are_an_error(engine, params):
+    engine.load({**params, "norm": params["norm"] * np.nan})
+    with pytest.raises(FloatingPointError, match="logits are not finite"):
+        run(engine, Sample(random_ids(44, 20), (lane(20),), "root"))

@@ -9,9 +9,11 @@ import pytest
 from support import STOPS, TEXTS, context, play
 
 from hdl_jax.localize.entropy import entropy
-from hdl_jax.localize.hindsight import divergence, hindsight, parse_outcome
+from hdl_jax.localize.hindsight import divergence, hindsight, hindsight_prompt, parse_outcome, reflection_prompt
 from hdl_jax.localize.uniform import uniform
 from hdl_jax.policy.chat import Chat
+from hdl_jax.rollout import accounting
+from hdl_jax.rollout.hdl import hdl
 from hdl_jax.rollout.play import complete
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.requests import Lane
@@ -158,3 +160,73 @@ def test_uniform_scores_are_drawn_anew_for_each_root_problem_and_step(engine):
                 seen |= set(scores[root.generated].tolist())
     assert len(seen) > 60, "scores repeat between roots, problems or steps"
     assert np.mean(list(seen)) == pytest.approx(0.5, abs=0.15)
+
+
+# ---- contexts that are too long -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def root(params):
+    import support
+
+    engine = support.engine()
+    engine.load(params)
+    ctx = context()
+    problem = ctx.domain.problems("train")[1]
+    roots = engine.run([complete(ctx, problem, 4, Stream.ROOT, "root", per_family=4)], 1)[0]
+    return max(roots, key=lambda t: len(t.turns))
+
+
+def test_a_long_attempt_loses_its_earliest_turns(root):
+    """As few as it takes, and it is told."""
+    ctx, opening = context(), "abc"
+    turns = [(t.action, t.observation) for t in root.turns]
+    whole = ctx.chat.reflection_prompt(opening, turns, root.verdict.feedback)
+    assert len(turns) > 1 and reflection_prompt(ctx, opening, root) == (whole, False)
+    for limit in range(len(whole), 0, -1):
+        ctx.config.engine.context_tokens = limit
+        fitting = [
+            ids
+            for first in range(len(turns) + 1)
+            if len(ids := ctx.chat.reflection_prompt(opening, turns[first:], root.verdict.feedback)) <= limit
+        ]
+        if not fitting:
+            with pytest.raises(ValueError, match=f"engine.context_tokens={limit}"):
+                reflection_prompt(ctx, opening, root)
+            break
+        assert reflection_prompt(ctx, opening, root) == (fitting[0], fitting[0] != whole)
+    else:
+        pytest.fail("no limit was too small")
+
+
+def test_a_long_reflection_is_cut_behind(root):
+    """The hindsight context and the response it precedes fit together; what is left of the reflection is its start."""
+    ctx, opening, told = context(), "abc", "abc def " * 20
+    response = len(root.tokens) - root.prompt_length
+
+    def built(text):
+        return ctx.chat.prompt(opening, hindsight=ctx.chat.hindsight(root.verdict.feedback, text))
+
+    ctx.config.engine.context_tokens = len(built(told)) + response
+    assert hindsight_prompt(ctx, opening, root, told) == (built(told), False)
+    cuts = set()
+    for limit in range(len(built(told)) + response - 1, len(built("")) + response - 1, -1):
+        ctx.config.engine.context_tokens = limit
+        ids, cut = hindsight_prompt(ctx, opening, root, told)
+        assert cut and len(ids) + response <= limit
+        kept = [n for n in range(len(told)) if built(told[:n]) == ids]
+        assert kept, "the start of the reflection, and nothing else"
+        cuts.add(kept[-1])
+    assert len(cuts) > 10
+    ctx.config.engine.context_tokens = len(built("")) + response - 1
+    with pytest.raises(ValueError, match="engine.context_tokens"):
+        hindsight_prompt(ctx, opening, root, told)
+
+
+def test_cut_contexts_are_counted(engine):
+    """A whole run in a context that is too short for the attempts and the reflections."""
+    groups = play(engine, hdl, context(engine__context_tokens=52))
+    assert all(np.isfinite(s).all() for group in groups for s in group.scores)
+    metrics = accounting.reflection_metrics(groups)
+    assert metrics["reflection/cut"] == sum(r.cut for group in groups for r in group.reflections) > 0
+    assert accounting.reflection_metrics(play(engine, hdl, context()))["reflection/cut"] == 0

@@ -68,7 +68,7 @@ def _undecided(e: oracle.RootEstimate) -> int:
 
 
 def test_only_the_token_that_decides_has_a_consequence(estimates):
-    """Once a character is there the reward is settled, exactly. Rarely the first tokens show none (a space, a control)."""
+    """Once a character is there the reward is settled, exactly. A space or a control symbol may come first."""
     assert all(_undecided(e) <= 3 for e in estimates)
     first = [e for e in estimates if _undecided(e) == 1]
     assert len(first) > len(estimates) / 2

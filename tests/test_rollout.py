@@ -9,7 +9,7 @@ import pytest
 import support
 from support import STOPS, EchoDomain, context, play
 
-from hdl_jax.domains.domain import Problem
+from hdl_jax.domains.domain import EnvironmentFailure, Problem
 from hdl_jax.rollout import accounting
 from hdl_jax.rollout.grpo import grpo
 from hdl_jax.rollout.hdl import hdl
@@ -254,3 +254,26 @@ def test_a_replay_that_differs_drops_its_continuations_and_counts_them(shared):
     assert {(t.origin, t.fork) for t in group.trajectories[2:]} == kept
     assert accounting.branch_metrics([group], lambda t, i: "verb")["branch/dropped_continuations"] == dropped
     assert not any(row for pool in shared.pools for row in pool.rows), "rows held for nothing are free again"
+
+
+@pytest.mark.parametrize("method", [hdl, grpo])
+def test_an_environment_that_does_not_open_is_tried_again_and_then_dropped(shared, method):
+    class Shut(EchoDomain):
+        """Opens only after so many failures a problem."""
+
+        def __init__(self, failures: int):
+            super().__init__()
+            self.left = {1: failures}
+
+        def start(self, problem: Problem):
+            if self.left.get(problem.index, 0):
+                self.left[problem.index] -= 1
+                raise EnvironmentFailure("it does not open")
+            return super().start(problem)
+
+    plain = play(shared, method, context())
+    once = play(shared, method, context(Shut(1)))
+    for a, b in zip(plain, once, strict=True):
+        assert [t.tokens.tolist() for t in a.trajectories] == [t.tokens.tolist() for t in b.trajectories]
+    never = play(shared, method, context(Shut(10**6)))
+    assert [group is None for group in never] == [False, True, False]

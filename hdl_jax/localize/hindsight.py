@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -27,23 +28,67 @@ def parse_outcome(text: str) -> str | None:
     return labels[0]
 
 
+def reflection_prompt(ctx: Context, opening: str, root: Trajectory) -> tuple[list[int], bool]:
+    """The prompt that asks for a reflection, and whether the attempt had to be shortened.
+
+    Where the whole attempt does not fit `engine.context_tokens`, its earliest turns are left out: text that is rendered
+    anew can take more tokens than the ids it was sampled as.
+    """
+    assert root.verdict is not None
+    turns = [(t.action, t.observation) for t in root.turns]
+    limit = ctx.config.engine.context_tokens
+    for first in range(len(turns) + 1):
+        ids = ctx.chat.reflection_prompt(opening, turns[first:], root.verdict.feedback)
+        if len(ids) <= limit:
+            return ids, first > 0
+    raise ValueError(
+        f"a reflection prompt without any turn has {len(ids)} tokens, more than engine.context_tokens={limit}"
+    )
+
+
+def hindsight_prompt(ctx: Context, opening: str, root: Trajectory, reflection: str) -> tuple[list[int], bool]:
+    """The original prompt with h = [feedback; reflection] in it, and whether the reflection had to be shortened.
+
+    The response is teacher-forced behind it, so both have to fit `engine.context_tokens`; the reflection's end gives.
+    """
+    assert root.verdict is not None
+    limit = ctx.config.engine.context_tokens
+    room, text = limit - (len(root.tokens) - root.prompt_length), reflection
+    while True:
+        ids = ctx.chat.prompt(opening, hindsight=ctx.chat.hindsight(root.verdict.feedback, text))
+        if len(ids) <= room:
+            return ids, text != reflection
+        if not text:
+            raise ValueError(
+                f"prompt, feedback and response have {limit + len(ids) - room} tokens, more than "
+                f"engine.context_tokens={limit}: raise it"
+            )
+        # A character is at most four tokens, so this never cuts much more than it has to.
+        text = text[: -max(1, (len(ids) - room) // 4)]
+
+
 def reflect(ctx: Context, problem: Problem, roots: Sequence[Trajectory]) -> Job[list[Reflection]]:
     """The policy's reflection on each root, from a fresh prompt; temperature 1.0, never trained (method step 3)."""
     cfg = ctx.config.reflection
     opening = ctx.domain.start(problem).opening()
+    prompts = [reflection_prompt(ctx, opening, root) for root in roots]
     requests = []
-    for i, root in enumerate(roots):
-        assert root.verdict is not None
-        turns = [(t.action, t.observation) for t in root.turns]
-        prompt = np.asarray(ctx.chat.reflection_prompt(opening, turns, root.verdict.feedback), np.int32)
-        path = (Stream.REFLECTION, problem.index, i, len(prompt), 0, 0)
-        lane = Lane(path, len(prompt), cfg.max_tokens, cfg.temperature, ctx.chat.stop_ids)
-        requests.append(Sample(prompt, (lane,), "reflect"))
+    for i, (ids, _) in enumerate(prompts):
+        lane = Lane(
+            (Stream.REFLECTION, problem.index, i, len(ids), 0, 0),
+            fork=len(ids),
+            budget=cfg.max_tokens,
+            temperature=cfg.temperature,
+            stop=ctx.chat.stop_ids,
+        )
+        requests.append(Sample(np.asarray(ids, np.int32), (lane,), "reflect"))
     results = yield list(requests)
     reflections = []
-    for (lane,) in results:
-        text = ctx.chat.decode(lane.tokens[: -1 if lane.stopped else None].tolist())
-        reflections.append(Reflection(text, lane.tokens, parse_outcome(text), truncated=not lane.stopped))
+    for (lane_result,), (_, cut) in zip(results, prompts, strict=True):
+        text = ctx.chat.decode(lane_result.tokens[: -1 if lane_result.stopped else None].tolist())
+        reflections.append(
+            Reflection(text, lane_result.tokens, parse_outcome(text), truncated=not lane_result.stopped, cut=cut)
+        )
     return reflections
 
 
@@ -61,11 +106,11 @@ def hindsight(ctx: Context, problem: Problem, roots: Sequence[Trajectory]) -> Jo
     reflections = yield from reflect(ctx, problem, roots)
     opening = ctx.domain.start(problem).opening()
     prompts, passes = [], []
-    for root, reflection in zip(roots, reflections, strict=True):
-        assert root.verdict is not None
-        h = ctx.chat.hindsight(root.verdict.feedback, reflection.text)
-        prompts.append(ctx.chat.prompt(opening, hindsight=h))
-        tokens = np.concatenate([np.asarray(prompts[-1], np.int32), root.tokens[root.prompt_length :]])
+    for i, root in enumerate(roots):
+        ids, cut = hindsight_prompt(ctx, opening, root, reflections[i].text)
+        reflections[i] = dataclasses.replace(reflections[i], cut=reflections[i].cut or cut)
+        prompts.append(ids)
+        tokens = np.concatenate([np.asarray(ids, np.int32), root.tokens[root.prompt_length :]])
         passes.append(Score(tokens, "score", temperature=ctx.temperature))
     informed = yield list(passes)
     original, prefixes = yield from original_pass(ctx, roots)

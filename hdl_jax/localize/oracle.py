@@ -25,7 +25,7 @@ from hdl_jax.rollout.tokenclass import classifier
 from hdl_jax.rollout.trajectory import BranchPoint, Trajectory
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.engine import Engine
-from hdl_jax.sampling.requests import Job, Release
+from hdl_jax.sampling.requests import Held, Job, Release
 
 # Standard errors by which V(after) and V(before) must differ for a token to count as consequential.
 SIGNIFICANT = 2.0
@@ -76,10 +76,11 @@ def estimate(ctx: Context, problem: Problem, positions: int, samples: int) -> Jo
     """Estimates every root of one problem; roots as HDL plays them, `positions` uniform generated tokens each."""
     m = ctx.config.branch.roots
     roots = yield from complete(ctx, problem, m, Stream.ORACLE, "oracle", per_family=m)
-    if any(root.verdict is None for root in roots):
+    if not roots or any(root.verdict is None for root in roots):
         return []
     branch, classify = ctx.config.branch, classifier(ctx.domain, ctx.chat)
-    scores, kinds, prefixes = {}, {}, []
+    scores, kinds = {}, {}
+    prefixes: list[Held] = []
     for name, signal in SIGNALS.items():
         if prefixes:
             yield [Release(held) for held in prefixes]

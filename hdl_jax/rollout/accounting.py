@@ -124,6 +124,7 @@ def reflection_metrics(groups: Sequence[Group]) -> Metrics:
         "reflection/outcome_agreement": float(np.mean(right)),
         "reflection/unparsed": sum(r.outcome is None for r, _ in pairs),
         "reflection/truncated": sum(r.truncated for r, _ in pairs),
+        "reflection/cut": sum(r.cut for r, _ in pairs),
         "reflection/tokens": float(np.mean([len(r.tokens) for r, _ in pairs])),
     }
 

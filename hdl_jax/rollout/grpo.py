@@ -10,8 +10,11 @@ from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.requests import Job
 
 
-def grpo(ctx: Context, problem: Problem) -> Job[Group]:
-    """Returns the problem's group; where a verifier failed twice there is no verdict, which is left out of the mean."""
+def grpo(ctx: Context, problem: Problem) -> Job[Group | None]:
+    """Returns the problem's group; None where its environment could not be opened.
+
+    A trajectory whose verifier failed twice has no verdict and is left out of the group's mean and of the loss.
+    """
     size = ctx.config.rollout.group_size
     roots = yield from complete(ctx, problem, size, Stream.ROOT, "root", per_family=ctx.widest)
-    return Group(problem, tuple(roots))
+    return Group(problem, tuple(roots)) if roots else None

@@ -33,11 +33,17 @@ class Forks:
 def complete(
     ctx: Context, problem: Problem, lanes: int, stream: Stream, phase: str, per_family: int
 ) -> Job[list[Trajectory]]:
-    """Plays `lanes` complete trajectories of one problem, in families of at most `per_family` sharing the prompt."""
-    sessions = yield from _open([functools.partial(Session, ctx, problem) for _ in range(lanes)])
-    for session in sessions:
-        if isinstance(session, EnvironmentFailure):
-            raise session
+    """Plays `lanes` complete trajectories of one problem, in families of at most `per_family` sharing the prompt.
+
+    Returns none at all where an environment could not be opened in two tries: the problem is dropped and counted.
+    """
+    makers = [functools.partial(Session, ctx, problem) for _ in range(lanes)]
+    for _ in range(2):
+        sessions = yield from _open(makers)
+        if not any(isinstance(session, EnvironmentFailure) for session in sessions):
+            break
+    else:
+        return []
     plays = [_lane(ctx, s, (stream, problem.index, 0, s.fork, 0, i)) for i, s in enumerate(sessions)]
     prompt = np.asarray(sessions[0].tokens, np.int32)
     families = [Sample(prompt, tuple(plays[i : i + per_family]), phase) for i in range(0, lanes, per_family)]

@@ -83,12 +83,20 @@ class BranchPoint:
 
 @dataclasses.dataclass(frozen=True)
 class Reflection:
-    """The policy's own account of one root: text, sampled token ids [n], parsed outcome, whether it was cut off."""
+    """The policy's own account of one root.
+
+    Attributes:
+        text: what it said. tokens: int32 [n], as sampled.
+        outcome: the parsed label, `success` or `failure`; None where there is none to trust.
+        truncated: whether its token budget ended it.
+        cut: whether the attempt it read, or the reflection in the hindsight context, was shortened to fit.
+    """
 
     text: str
     tokens: np.ndarray
     outcome: str | None
     truncated: bool
+    cut: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -131,8 +131,16 @@ class Engine:
         self._waiting: list[Waiting] = []
         self._futures: dict[concurrent.futures.Future, Callable[[Any, Exception | None], None]] = {}
         self._ready = [Running(i, job) for i, job in enumerate(jobs)]
-        done: dict[int, T] = {}
-        while len(done) < len(jobs):
+        try:
+            return self._loop(len(jobs), on_done)
+        except BaseException:
+            for pool in self.pools:
+                pool.clear()
+            raise
+
+    def _loop(self, jobs: int, on_done: Callable[[], None]) -> list:
+        done: dict[int, Any] = {}
+        while len(done) < jobs:
             ready, self._ready = sorted(self._ready, key=lambda r: r.order), []
             for running in ready:
                 try:
@@ -152,7 +160,7 @@ class Engine:
                     "continue or release what it holds before it asks for more"
                 )
             self._collect(block=not worked and not self._ready)
-        return [done[i] for i in range(len(jobs))]
+        return [done[i] for i in range(jobs)]
 
     def _ask(self, running: Running, requests: list[Request]) -> None:
         running.missing, running.results = len(requests), [None] * len(requests)

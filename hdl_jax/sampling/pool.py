@@ -85,6 +85,10 @@ class Pool:
         self.cache = kv.empty(cfg, shape, block)
         self.rows: list[RowState | None] = [None] * shape.rows
 
+    def clear(self) -> None:
+        """Forgets every family in flight; the cache's numbers are never looked at again."""
+        self.rows = [None] * self.shape.rows
+
     # ---- rows -------------------------------------------------------------------------------------------------------
 
     def free_rows(self) -> list[int]:
@@ -269,6 +273,11 @@ class Pool:
             params, self.cache, seed, self.lanes(running, step), cfg=self.cfg, block=self.block, steps=self.steps
         )
         burst = jax.device_get(burst)
+        if not np.isfinite(burst.log_probs).all():
+            raise FloatingPointError(
+                "the policy's logits are not finite: a token was drawn with a log-probability of "
+                f"{burst.log_probs[~np.isfinite(burst.log_probs)][0]}"
+            )
         ended = []
         for r, c, lane in running:
             count, fed = int(burst.count[r, c]), int(burst.fed[r, c])
