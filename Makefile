@@ -24,7 +24,7 @@ quickstart: $(VENV)/.installed
 compare: $(VENV)/.installed
 	for seed in 0 1 2; do for method in hdl grpo; do \
 		$(RUN) -m hdl_jax.train --config=configs/quickstart.py:method=$$method,seed=$$seed \
-			--workdir=runs/compare/$${method}_$$seed || exit 1; \
+			--config.steps=40 --workdir=runs/compare/$${method}_$$seed || exit 1; \
 	done; done
 	$(RUN) -m hdl_jax.compare runs/compare/*_[0-9] --out=runs/compare
 

@@ -24,7 +24,7 @@ def default() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0
     config.method = "hdl"  # hdl | grpo
-    config.steps = 40
+    config.steps = 30
 
     config.domain = ConfigDict()
     config.domain.name = "errands"
@@ -81,8 +81,8 @@ def default() -> ConfigDict:
     # Which tokens really decide, by Monte-Carlo, before the first and after the last step; see localize/oracle.py.
     config.oracle = ConfigDict()
     config.oracle.problems = 8  # 0: not measured
-    config.oracle.positions = 8  # tokens a root
-    config.oracle.samples = 24  # continuations from before each, and as many from after it
+    config.oracle.positions = 6  # tokens a root
+    config.oracle.samples = 16  # continuations from before each, and as many from after it
 
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 10

@@ -1,4 +1,7 @@
-"""Evaluates a checkpoint of a run: python -m hdl_jax.evaluate --workdir=DIR [--step=N|best|latest] [--split=test]."""
+"""Evaluates a checkpoint of a run: python -m hdl_jax.evaluate --workdir=DIR [--step=N|best|latest] [--split=test].
+
+With --oracle=N it asks another question instead: which tokens decide, and which signal knows (localize/oracle.py).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from hdl_jax import config as config_lib
 from hdl_jax import setup_run
 from hdl_jax.checkpoint import Checkpoints, load_checkpoint
 from hdl_jax.evaluation import evaluate
+from hdl_jax.localize import oracle
 from hdl_jax.metrics import table
 from hdl_jax.policy import transformer as tr
 
@@ -40,13 +44,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--split", default="test", help="the split to play")
     parser.add_argument("--variations", type=int, default=64, help="problems to play")
     parser.add_argument("--episodes", type=int, default=4, help="episodes of each")
+    parser.add_argument("--oracle", type=int, default=0, metavar="N", help="judge the signals on N problems instead")
     args = parser.parse_args(argv)
     try:
         step = find_step(args.workdir, args.step)
         config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
         config.eval.update(split=args.split, variations=args.variations, episodes=args.episodes)
+        config.oracle.problems = args.oracle
         config_lib.validate(config)
         domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+        setup_run.check_sizes(config, domain)
         setup_run.check_prompts(config, domain, chat, (config.eval.split,))
         like = {"params": tr.abstract_params(config_lib.policy_shape(config))}
         params = load_checkpoint(args.workdir / "checkpoints" / str(step), like).state["params"]
@@ -54,10 +61,14 @@ def main(argv: Sequence[str]) -> int:
         parser.error(str(error))
     engine = setup_run.make_engine(config)
     engine.load(params)
-    metrics = evaluate(engine, domain, chat, config, step)
-    measured = [name for name in metrics if f"{name}_se" in metrics]
-    rows = [[name, f"{metrics[name]:.3f} +- {metrics[f'{name}_se']:.3f}"] for name in measured]
-    print(table([f"step {step}, {args.variations} x {args.episodes} episodes", "mean +- se"], rows))
+    measure = oracle.measure if args.oracle else evaluate
+    metrics = measure(engine, domain, chat, config, step)
+    rows = []
+    for name, value in metrics.items():
+        if not name.endswith("_se"):
+            error = metrics.get(f"{name}_se")
+            rows.append([name, f"{value:.3f}" + (f" +- {error:.3f}" if error is not None else "")])
+    print(table([f"step {step}, {args.split}", "value +- se"], rows))
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -119,8 +120,10 @@ def train(config: Any, workdir: Path) -> None:
     print(f"compiled in {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
 
     def save(step: int, metrics: dict[str, float]) -> None:
-        score = metrics.get(f"eval/{config.eval.split}/score")
-        checkpoints.save(step, state, {"config": config.to_dict(), "ranking": checkpoints.ranking()}, score)
+        score = metrics.get(f"eval/{config.eval.split}/score", math.nan)
+        extra = {"config": config.to_dict(), "ranking": checkpoints.ranking()}
+        # An evaluation whose every episode failed has no score to be ranked by.
+        checkpoints.save(step, state, extra, score if math.isfinite(score) else None)
 
     def measure(step: int, with_oracle: bool) -> dict[str, float]:
         """Held-out score of the current policy and, on request, how well each signal knows what mattered."""

@@ -31,6 +31,7 @@ def test_the_default_and_every_method_and_signal_are_valid():
     validate(get_run(method="grpo"))
 
 
+LONGEST = default().rollout.max_prompt_tokens + default().rollout.max_response_tokens
 BAD = [
     ("seed", -1),
     ("method", "ppo"),
@@ -86,7 +87,7 @@ BAD = [
     ("learn__beta2", 1.0),
     ("learn__beta2", math.nan),
     ("learn__clip_low", 1.0),
-    ("learn__minibatches", 9),
+    ("learn__minibatches", default().rollout.problems_per_step + 1),
     ("oracle__problems", -1),
     ("checkpoint__best", -1),
     ("log__rollout_share", 0.0),
@@ -97,18 +98,18 @@ BAD = [
     ("branch__continuations", (8, -1)),
     ("branch__continuations", (3.0, 4.0)),
     ("branch__continuations", ("3", "4")),
-    ("branch__roots", 17),
+    ("branch__roots", max(rows for rows, _ in default().engine.pools) + 1),
     ("engine__pools", ()),
     ("engine__pools", ((8,),)),
     ("engine__pools", (8, 2)),
     ("engine__pools", ((8, 0),)),
     ("engine__pools", ((8, 2, 1),)),
     ("engine__pools", ((8.5, 2),)),
-    ("engine__context_tokens", 383),
+    ("engine__context_tokens", LONGEST - 1),
     ("learn__row_lengths", ()),
-    ("learn__row_lengths", (128, 383)),
-    ("learn__row_lengths", (0, 384)),
-    ("learn__row_lengths", (383.5, 384.5)),
+    ("learn__row_lengths", (LONGEST // 2, LONGEST - 1)),
+    ("learn__row_lengths", (0, LONGEST)),
+    ("learn__row_lengths", (LONGEST + 0.5, LONGEST + 1.5)),
 ]
 
 
@@ -282,17 +283,18 @@ def test_the_plan_shows_what_a_run_would_take():
     config = default()
     for part in (
         "hdl, signal hindsight",
-        "8 problems x branch.roots x (1 + branch.continuations) = 2 x (1 + 3 + 4) = 16",
-        f"{8 * 16 * config.rollout.max_response_tokens:,} response tokens",
-        "16 rows x 4 lanes",
+        f"{config.rollout.problems_per_step} problems x branch.roots x (1 + ",
+        "2 x (1 + 3 + 4) = 16",
+        f"{config.rollout.problems_per_step * 16 * config.rollout.max_response_tokens:,} response tokens",
+        "{} rows x {} lanes".format(*config.engine.pools[-1]),
         "parameters",
-        "40 steps",
+        f"{config.steps} steps",
     ):
         assert part in text, text
 
 
 def test_every_lane_can_hold_the_longest_answer_or_reflection():
     config = changed(reflection__max_tokens=400)
-    assert [(s.rows, s.lanes) for s in config_lib.pool_shapes(config)] == [(8, 2), (16, 4)]
+    assert [(s.rows, s.lanes) for s in config_lib.pool_shapes(config)] == [tuple(pool) for pool in config.engine.pools]
     assert all(s.suffix > 400 and s.prefix == config.engine.context_tokens for s in config_lib.pool_shapes(config))
     assert all(s.suffix > default().rollout.max_response_tokens for s in config_lib.pool_shapes(default()))

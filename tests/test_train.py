@@ -330,7 +330,7 @@ def test_r8_the_half_written_checkpoint_was_set_aside(resumed):
 
 def test_r4_a_changed_config_is_refused_by_name_and_nothing_is_touched(straight):
     before = {p: p.read_bytes() for p in straight.rglob("*") if p.is_file()}
-    config = tiny(**{"learn.learning_rate": 1e-3, "rollout.temperature": 0.9, "steps": 9})
+    config = tiny(**{"learn.learning_rate": 0.123, "rollout.temperature": 0.9, "steps": 9})
     with pytest.raises(ValueError) as error:
         train.train(config, straight)
     for name in ("learn.learning_rate", "rollout.temperature"):

@@ -83,7 +83,7 @@ class Updater:
     def __call__(
         self, state: TrainState, trajectories: Sequence[packing.Trajectory], advantages: np.ndarray
     ) -> tuple[TrainState, dict[str, float]]:
-        """One update on all trajectories of a step: `minibatches` optimizer steps, whole groups of rows each.
+        """One update on all trajectories of a step: `minibatches` optimizer steps, each on an equal share of them.
 
         Args:
             state: donated. trajectories: of all groups. advantages: float [N].

@@ -151,7 +151,8 @@ def measure(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int) 
             pair_auc([estimates[j] for j in rng.integers(len(estimates), size=len(estimates))], signal)[0]
             for _ in range(BOOTSTRAPS)
         ]
-        out[f"localize/oracle_auc/{signal}_se"] = float(np.nanstd(resampled))
+        known = [auc for auc in resampled if np.isfinite(auc)]
+        out[f"localize/oracle_auc/{signal}_se"] = float(np.std(known)) if known else float("nan")
         branched = [kind for e in estimates for kind in e.kinds[signal]]
         for kind in ("filler", "verb", "argument", "end"):
             out[f"localize/share_{kind}/{signal}"] = branched.count(kind) / max(len(branched), 1)
