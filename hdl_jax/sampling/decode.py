@@ -206,7 +206,7 @@ def decode(
     block: int,
     steps: int,
 ) -> tuple[Cache, Burst]:
-    """Runs all lanes for up to `steps` tokens, without the host; leaves early once half of them wait for it.
+    """Runs all lanes for up to `steps` tokens, without the host; leaves early once a quarter of them wait for it.
 
     Where a burst ends changes no lane's tokens: whatever a lane feeds or draws depends on its own state and key alone.
 
@@ -223,7 +223,7 @@ def decode(
 
     def alive(carry: tuple) -> Array:
         i, _, _, burst = carry
-        return (i < steps) & (2 * running(burst).sum() > started)
+        return (i < steps) & (4 * running(burst).sum() > 3 * started)
 
     def body(carry: tuple) -> tuple:
         i, cache, last, burst = carry
