@@ -30,6 +30,15 @@ def engine(params):
     engine.workers.shutdown(wait=False)
 
 
+@pytest.fixture(scope="module")
+def shared(params):
+    """One engine for a whole file: it keeps nothing between runs."""
+    engine = support.engine()
+    engine.load(params)
+    yield engine
+    engine.workers.shutdown(wait=False)
+
+
 @pytest.fixture(scope="session")
 def oracle(params):
     """The slow sampler: a full forward of the whole path for every token."""

@@ -166,14 +166,10 @@ def test_uniform_scores_are_drawn_anew_for_each_root_problem_and_step(engine):
 
 
 @pytest.fixture(scope="module")
-def root(params):
-    import support
-
-    engine = support.engine()
-    engine.load(params)
+def root(shared):
     ctx = context()
     problem = ctx.domain.problems("train")[1]
-    roots = engine.run([complete(ctx, problem, 4, Stream.ROOT, "root", per_family=4)], 1)[0]
+    roots = shared.run([complete(ctx, problem, 4, Stream.ROOT, "root", per_family=4)], 1)[0]
     return max(roots, key=lambda t: len(t.turns))
 
 

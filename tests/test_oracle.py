@@ -47,13 +47,6 @@ class FirstLetterDomain:
 
 
 @pytest.fixture(scope="module")
-def shared(params):
-    engine = support.engine()
-    engine.load(params)
-    return engine
-
-
-@pytest.fixture(scope="module")
 def estimates(shared):
     ctx = support.context(FirstLetterDomain())
     problems = ctx.domain.problems("validation")

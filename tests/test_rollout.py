@@ -6,7 +6,6 @@ import collections
 
 import numpy as np
 import pytest
-import support
 from support import STOPS, EchoDomain, context, play
 
 from hdl_jax.domains.domain import EnvironmentFailure, Problem
@@ -17,14 +16,6 @@ from hdl_jax.rollout.session import Session
 from hdl_jax.sampling import decode as device
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.requests import Lane, LaneResult
-
-
-@pytest.fixture(scope="module")
-def shared(params):
-    """An engine for the whole file: it keeps nothing between runs."""
-    engine = support.engine()
-    engine.load(params)
-    return engine
 
 
 @pytest.fixture(scope="module")
