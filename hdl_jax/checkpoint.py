@@ -3,7 +3,7 @@
     checkpoints/20/    one directory a step; Orbax writes it under a temporary name and renames it when complete
       state/           the arrays: {params, opt_state, ...}
       metrics/         {"eval score": 0.41}, where the step was evaluated
-      _CHECKPOINT_METADATA    `extra`, the JSON side: data position, config, ...
+      _CHECKPOINT_METADATA    `extra`, the JSON side: the config
 
 A kill in mid-save leaves a temporary directory, which is ignored; an old checkpoint is deleted only after a newer one
 is complete. A directory that is not complete (a copy that was cut off, say) is set aside with a warning.
@@ -100,7 +100,7 @@ class Checkpoints:
         Args:
             step: the step number; not one already saved.
             state: a pytree of arrays.
-            extra: JSON-serialisable side information.
+            extra: JSON-serialisable side information, such as the config.
             score: the evaluation score of this step, None where it was not evaluated.
         """
         if score is not None and not math.isfinite(score):
@@ -183,6 +183,22 @@ def config_differences(saved: Mapping[str, Any], current: Mapping[str, Any], ign
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     """What comes back of `value` after a trip through JSON. Raises TypeError for what JSON has no form for."""
     return json.loads(json.dumps(value))
+
+
+def saved_scores(directory: str | os.PathLike[str]) -> dict[int, float | None]:
+    """The complete checkpoints of a directory and their scores, ascending; changes nothing, so a run may be writing.
+
+    Raises FileNotFoundError where there is no such directory.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"no checkpoints at {directory}: is its parent the --workdir of a run?")
+    scores: dict[int, float | None] = {}
+    for step in _steps(directory):
+        if not _damage(directory / str(step)):
+            metrics = directory / str(step) / "metrics" / "metrics"
+            scores[step] = json.loads(metrics.read_text()).get(SCORE) if metrics.is_file() else None
+    return scores
 
 
 def _steps(directory: Path) -> list[int]:

@@ -14,9 +14,11 @@ from ml_collections import ConfigDict
 
 from hdl_jax.localize import SIGNALS
 from hdl_jax.policy.presets import PRESETS, TransformerConfig, preset
+from hdl_jax.rollout.methods import METHODS
 from hdl_jax.sampling.cache import PoolShape
 
-METHODS = ("hdl", "grpo")
+# What `--config=FILE:ARG` may set; everything else is a field.
+ARGUMENTS = ("method", "signal", "seed")
 
 
 def default() -> ConfigDict:
@@ -67,8 +69,8 @@ def default() -> ConfigDict:
     config.learn.max_grad_norm = 1.0
     config.learn.clip_low = 0.2
     config.learn.clip_high = 0.28
-    config.learn.minibatches = 1  # optimizer steps a rollout
-    config.learn.row_lengths = (128, 192, 256, 384)  # static lengths that rows are padded to
+    config.learn.minibatches = 1  # optimizer steps a rollout, each divided by its own trained tokens
+    config.learn.row_lengths = (128, 160, 192, 224, 384)  # static lengths that rows are padded to
     config.learn.tokens_per_microbatch = 4096
 
     config.eval = ConfigDict()
@@ -78,11 +80,11 @@ def default() -> ConfigDict:
     config.eval.episodes = 4
     config.eval.temperature = 0.6
 
-    # Which tokens really decide, by Monte-Carlo, before the first and after the last step; see localize/oracle.py.
+    # Which tokens really decide, by Monte-Carlo, after the last step; see localize/oracle.py.
     config.oracle = ConfigDict()
     config.oracle.problems = 8  # 0: not measured
-    config.oracle.positions = 6  # tokens a root
-    config.oracle.samples = 16  # continuations from before each, and as many from after it
+    config.oracle.positions = 8  # tokens a root
+    config.oracle.samples = 24  # continuations from before each, and as many from after it
 
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 10
@@ -111,6 +113,8 @@ def parse_arg(arg: str | None) -> dict[str, str]:
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise ValueError(f"config argument {arg!r}: expected name=value pairs separated by commas, got {name!r}")
+        if name not in ARGUMENTS:
+            raise ValueError(f"config argument {name}={value}: unknown; known arguments: {', '.join(ARGUMENTS)}")
     return {name: value for name, _, value in pairs}
 
 
@@ -150,6 +154,7 @@ def validate(config: Any) -> None:
     for name in positive.split():
         value = _field(config, name)
         need(0 < value < math.inf, f"{name}={value}: must be positive and finite")
+    need(config.seed < 2**31, f"seed={config.seed}: must be less than 2**31")
     for name in ("seed", "learn.weight_decay", "oracle.problems", "checkpoint.best"):
         value = _field(config, name)
         need(0 <= value < math.inf, f"{name}={value}: must be 0 or more, and finite")
@@ -166,7 +171,8 @@ def validate(config: Any) -> None:
     pools = config.engine.pools
     pools_fit = bool(pools) and all(_counts(pool) and len(pool) == 2 for pool in pools)
     need(pools_fit, f"engine.pools={pools}: must be (rows, lanes) pairs of positive whole numbers")
-    if config.method == "hdl":
+    # The oracle plays HDL's roots and asks for its branch points whatever the method trained is.
+    if config.method == "hdl" or config.oracle.problems:
         branch = config.branch
         if _counts(branch.continuations):
             need(
@@ -176,7 +182,7 @@ def validate(config: Any) -> None:
             )
             total, shown = total_group_size(config)
             need(
-                total == config.rollout.group_size,
+                total == config.rollout.group_size or config.method != "hdl",
                 f"{shown}, but rollout.group_size={config.rollout.group_size}: change one of them",
             )
         else:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from hdl_jax import config as config_lib
 from hdl_jax import setup_run
-from hdl_jax.checkpoint import Checkpoints, load_checkpoint
+from hdl_jax.checkpoint import load_checkpoint, saved_scores
 from hdl_jax.evaluation import evaluate
 from hdl_jax.localize import oracle
 from hdl_jax.metrics import table
@@ -28,13 +28,13 @@ def find_step(workdir: Path, which: str) -> int:
         return int(which)
     if which not in ("best", "latest"):
         raise ValueError(f"--step={which}: must be a step number, best or latest")
-    if not (workdir / "checkpoints").is_dir():
-        raise FileNotFoundError(f"{workdir} has no checkpoints: is it the --workdir of a run?")
-    with Checkpoints(workdir / "checkpoints") as checkpoints:
-        ranking, steps = checkpoints.ranking(), checkpoints.steps()
-    if not steps or (which == "best" and not ranking):
-        raise FileNotFoundError(f"{workdir}/checkpoints holds no {'evaluated ' if which == 'best' else ''}checkpoint")
-    return ranking[0][0] if which == "best" else steps[-1]
+    scores = saved_scores(workdir / "checkpoints")
+    ranked = [(score, step) for step, score in scores.items() if score is not None]
+    if which == "best" and ranked:
+        return max(ranked)[1]
+    if which == "latest" and scores:
+        return max(scores)
+    raise FileNotFoundError(f"{workdir}/checkpoints holds no {'evaluated ' if which == 'best' else ''}checkpoint")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
     rows = []
     for name, value in metrics.items():
         if not name.endswith("_se"):
-            error = metrics.get(f"{name}_se")
-            rows.append([name, f"{value:.3f}" + (f" +- {error:.3f}" if error is not None else "")])
+            spread = metrics.get(f"{name}_se")
+            rows.append([name, f"{value:.3f}" + (f" +- {spread:.3f}" if spread is not None else "")])
     print(table([f"step {step}, {args.split}", "value +- se"], rows))
     return 0
 

@@ -60,6 +60,7 @@ def check_sizes(config: Any, domain: Domain) -> None:
     for name, wanted, split in (
         ("rollout.problems_per_step", config.rollout.problems_per_step, "train"),
         ("eval.variations", config.eval.variations, config.eval.split),
+        ("oracle.problems", config.oracle.problems, config.eval.split),
     ):
         there = len(domain.problems(split))
         if wanted > there:

@@ -6,6 +6,7 @@ was.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -31,16 +32,14 @@ from hdl_jax.learn import state as train_state
 from hdl_jax.learn.advantage import group_advantages
 from hdl_jax.learn.update import Updater
 from hdl_jax.localize import oracle
+from hdl_jax.localize.select import select
 from hdl_jax.metrics import MetricsWriter, final_table, read_metrics
 from hdl_jax.rollout import accounting
 from hdl_jax.rollout.context import Context
-from hdl_jax.rollout.grpo import grpo
-from hdl_jax.rollout.hdl import hdl
-from hdl_jax.rollout.store import write_groups
+from hdl_jax.rollout.methods import METHODS
+from hdl_jax.rollout.store import drop_after, write_groups
 from hdl_jax.rollout.tokenclass import Classify, classifier
 from hdl_jax.rollout.trajectory import Group
-
-METHODS = {"hdl": hdl, "grpo": grpo}
 
 # Fields that may differ between a run and its continuation: they change what is kept or shown, not what is learnt.
 RESUMABLE = ("steps", "log", "checkpoint", "engine.workers")
@@ -77,39 +76,64 @@ def rollout_metrics(groups: Sequence[Group], config: Any, classify: Classify, sa
     }
 
 
+class Refused(ValueError):
+    """A run that cannot start as it is asked for; the message says what to change."""
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Tells a refusal, which needs no traceback, from an error in mid-run, which does."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise Refused(str(error)) from error
+
+
+def warm_up_select(config: Any) -> None:
+    """Compiles the selector for the shape that every problem of the run has."""
+    branch, rollout = config.branch, config.rollout
+    shape = (branch.roots, rollout.max_prompt_tokens + rollout.max_response_tokens)
+    nothing = np.zeros(shape, np.float32), np.zeros(shape, bool)
+    select(*nothing, points=branch.points_per_root, spacing=branch.min_spacing)
+
+
 def train(config: Any, workdir: Path) -> None:
-    """Runs a whole training, from the workdir's checkpoint if it has one."""
+    """Runs a whole training, from the workdir's checkpoint if it has one. Raises Refused before any long work."""
     count = count_compilations()
 
     # ---- what the run is made of ------------------------------------------------------------------------------------
-    config_lib.validate(config)
-    domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
-    setup_run.check_sizes(config, domain)
-    setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
-    shape = config_lib.policy_shape(config)
-    classify = classifier(domain, chat)
-    tx = train_state.optimizer(config.learn)
-    state = train_state.create(setup_run.load_policy(config), tx)
-    engine = setup_run.make_engine(config)
-    updater = Updater(shape, tx, config.learn, config.rollout.temperature)
-    method = METHODS[config.method]
-    workdir.mkdir(parents=True, exist_ok=True)
+    with refusing():
+        config_lib.validate(config)
+        domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+        setup_run.check_sizes(config, domain)
+        setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
+        shape = config_lib.policy_shape(config)
+        classify = classifier(domain, chat)
+        tx = train_state.optimizer(config.learn)
+        state = train_state.create(setup_run.load_policy(config), tx)
+        engine = setup_run.make_engine(config)
+        updater = Updater(shape, tx, config.learn, config.rollout.temperature)
+        method = METHODS[config.method]
+        workdir.mkdir(parents=True, exist_ok=True)
 
-    # ---- resume -----------------------------------------------------------------------------------------------------
-    checkpoints = Checkpoints(workdir / "checkpoints", best=config.checkpoint.best)
-    saved = checkpoints.restore_latest(jax.tree.map(lambda x: x, state))
-    first_step = 0
-    if saved is not None:
-        changed = config_differences(saved.extra["config"], config.to_dict(), ignore=RESUMABLE)
-        if changed:
-            raise ValueError(
-                f"{workdir} holds a run whose config differs in {', '.join(changed)}: use another --workdir, or go "
-                "back to its config.json"
-            )
-        state, first_step = saved.state, saved.step
-        print(f"resuming {workdir} after step {first_step}", file=sys.stderr, flush=True)
+        # ---- resume -------------------------------------------------------------------------------------------------
+        checkpoints = Checkpoints(workdir / "checkpoints", best=config.checkpoint.best)
+        saved = checkpoints.restore_latest(state)
+        first_step = 0
+        if saved is not None:
+            changed = config_differences(saved.extra["config"], config.to_dict(), ignore=RESUMABLE)
+            if changed:
+                raise ValueError(
+                    f"{workdir} holds a run whose config differs in {', '.join(changed)}: use another --workdir, or go "
+                    "back to its config.json"
+                )
+            if saved.step > config.steps:
+                raise ValueError(f"{workdir} has done {saved.step} steps already, more than steps={config.steps}")
+            state, first_step = saved.state, saved.step
+            print(f"resuming {workdir} after step {first_step}", file=sys.stderr, flush=True)
     (workdir / "config.json").write_text(json.dumps(config.to_dict(), indent=2) + "\n")
     writer = MetricsWriter(workdir, resumed_step=first_step if saved is not None else -1)
+    drop_after(workdir, first_step)
 
     # ---- compile everything once ------------------------------------------------------------------------------------
     print(f"compiling for {jax.devices()[0].device_kind} ...", file=sys.stderr, flush=True)
@@ -117,13 +141,13 @@ def train(config: Any, workdir: Path) -> None:
     engine.load(state.params)
     engine.warm_up()
     updater.warm_up(state)
+    warm_up_select(config)
     print(f"compiled in {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
 
     def save(step: int, metrics: dict[str, float]) -> None:
         score = metrics.get(f"eval/{config.eval.split}/score", math.nan)
-        extra = {"config": config.to_dict(), "ranking": checkpoints.ranking()}
         # An evaluation whose every episode failed has no score to be ranked by.
-        checkpoints.save(step, state, extra, score if math.isfinite(score) else None)
+        checkpoints.save(step, state, {"config": config.to_dict()}, score if math.isfinite(score) else None)
 
     def measure(step: int, with_oracle: bool) -> dict[str, float]:
         """Held-out score of the current policy and, on request, how well each signal knows what mattered."""
@@ -139,8 +163,9 @@ def train(config: Any, workdir: Path) -> None:
 
     if saved is None:
         begun = time.perf_counter()
-        metrics = measure(0, with_oracle=True)
-        writer.write(0, metrics | {"timing_s/step": time.perf_counter() - begun})
+        metrics = measure(0, with_oracle=False)
+        metrics |= {"timing_s/step": time.perf_counter() - begun, "perf/compilations": count()}
+        writer.write(0, metrics)
         save(0, metrics)
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -199,16 +224,31 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(logging.WARNING)  # Orbax tells every option it has at INFO
-    config = _CONFIG.value
-    if _DRY_RUN.value:
-        print(plan.plan(config))
-        return
-    if not _WORKDIR.value:
-        raise app.UsageError("--workdir is needed: the folder that the run writes everything into")
-    train(config, Path(_WORKDIR.value))
+    try:
+        if _DRY_RUN.value:
+            with refusing():
+                print(plan.plan(_CONFIG.value))
+        elif not _WORKDIR.value:
+            raise app.UsageError("--workdir is needed: the folder that the run writes everything into")
+        else:
+            train(_CONFIG.value, Path(_WORKDIR.value))
+    except Refused as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from the last checkpoint")
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Flags as absl parses them; what ml_collections refuses in a config is told without a traceback."""
+    try:
+        return app.parse_flags_with_usage(argv)
+    except (AttributeError, KeyError) as error:
+        sys.exit(f"error: the config has no field {str(error).strip(chr(34))}: hdl_jax/config.py has them all")
+    except (TypeError, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":
     jax.config.parse_flags_with_absl()
     flags.mark_flag_as_required("config")
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

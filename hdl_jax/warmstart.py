@@ -18,6 +18,7 @@ import itertools
 import json
 import random
 import re
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ from hdl_jax.domains import errands
 from hdl_jax.domains.domain import Problem
 from hdl_jax.domains.errands_record import hint, reflect, retry_points
 from hdl_jax.domains.errands_teacher import Attempt, Noise, play
+from hdl_jax.localize.reflection import parse_steps
 from hdl_jax.policy import transformer
 from hdl_jax.policy.chat import Chat
 from hdl_jax.policy.presets import TransformerConfig, preset
@@ -297,6 +299,15 @@ def reflection_figures(
     return {"format": sum(map(bool, found)) / count, "outcome_agreement": sum(right) / count}
 
 
+def retry_figures(params: transformer.Params, chat: Chat, cfg: TransformerConfig, count: int = 64) -> dict[str, float]:
+    """Share of the steps that greedy retry-point answers on validation attempts name usably."""
+    attempts = [t.attempt for t in itertools.islice((t for t in scripts("validation", 2) if t.kind == "retry"), count)]
+    prompts = [chat.retry_prompt(a.opening, a.turns, a.feedback, a.success) for a in attempts]
+    replies = greedy_replies(params, chat, cfg, prompts, limit=24)
+    usable = [len(parse_steps(r, 1, len(a.turns)).steps) for r, a in zip(replies, attempts, strict=True)]
+    return {"usable_steps": sum(usable) / (2 * count)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ASSETS, help="where the two files go")
@@ -307,14 +318,20 @@ def main() -> None:
 
     cfg = preset("errands")
     args.out.mkdir(parents=True, exist_ok=True)
-    chat = Chat(train_vocabulary(vocabulary_texts(args.seed), args.out / "errands.model", cfg.vocab_size))
-    params = train(chat, cfg, args.steps, args.seed)
-    save_params(args.out / "errands.safetensors", params, ml_dtypes.bfloat16)
+    # Both files are replaced together at the end: new words beside old weights would be gibberish.
+    with tempfile.TemporaryDirectory(dir=args.out) as fresh:
+        vocabulary, weights = Path(fresh) / "errands.model", Path(fresh) / "errands.safetensors"
+        chat = Chat(train_vocabulary(vocabulary_texts(args.seed), vocabulary, cfg.vocab_size))
+        params = train(chat, cfg, args.steps, args.seed)
+        save_params(weights, params, ml_dtypes.bfloat16)
+        for path in (vocabulary, weights):
+            path.replace(args.out / path.name)
 
     # What ships is the rounded copy, so that is what the figures are of.
     params = jax.tree.map(lambda p: p.astype(jnp.bfloat16).astype(jnp.float32), params)
     figures = {f"loss/{kind}": value for kind, value in held_out_losses(params, chat, cfg).items()}
     figures |= {f"reflection/{name}": value for name, value in reflection_figures(params, chat, cfg).items()}
+    figures |= {f"retry/{name}": value for name, value in retry_figures(params, chat, cfg).items()}
     figures |= {"parameters": transformer.parameter_count(params), "minutes": (time.monotonic() - started) / 60}
     print(json.dumps(figures, indent=1))
 

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 
-from hdl_jax.checkpoint import Checkpoints, config_differences, load_checkpoint
+from hdl_jax.checkpoint import Checkpoints, config_differences, load_checkpoint, saved_scores
 
 
 def _state(value: float = 1.0):
@@ -62,6 +62,7 @@ def test_keeps_the_best_and_the_later_of_ties(tmp_path, keep, expected, reopen):
             checkpoints = Checkpoints(tmp_path, best=keep)
     assert checkpoints.steps() == expected
     assert [step for step, _ in checkpoints.ranking()] == expected[::-1]
+    assert list(saved_scores(tmp_path)) == expected and set(saved_scores(tmp_path).values()) <= {0.4, 0.5}
     checkpoints.close()
     assert sorted(int(p.name) for p in tmp_path.iterdir() if p.name.isdigit()) == expected
 
@@ -213,3 +214,17 @@ def test_config_differences():
     other = {"lr": 0.2, "branch": {"roots": 2, "continuations": [4, 3], "new": None}, "steps": 20}
     assert config_differences(saved, other) == ["branch.continuations", "branch.new", "lr", "old", "steps"]
     assert config_differences(saved, other, ignore=["branch", "steps", "ol"]) == ["lr", "old"]
+
+
+def test_looking_at_scores_touches_nothing(tmp_path):
+    """A run may be saving meanwhile: its temporary and damaged directories are passed over, not cleaned."""
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(3, _state(), {}, 0.25)
+        checkpoints.save(4, _state(), {})
+    (tmp_path / "5.orbax-checkpoint-tmp-1" / "state").mkdir(parents=True)
+    (tmp_path / "6").mkdir()
+    before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
+    assert saved_scores(tmp_path) == {3: 0.25, 4: None}
+    assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
+    with pytest.raises(FileNotFoundError, match="no checkpoints at"):
+        saved_scores(tmp_path / "nowhere")

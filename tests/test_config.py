@@ -31,6 +31,15 @@ def test_the_default_and_every_method_and_signal_are_valid():
     validate(get_run(method="grpo"))
 
 
+def test_the_oracle_needs_hdls_branches_whatever_is_trained():
+    grpo = changed(method="grpo", branch__points_per_root=3, branch__roots=40)
+    with pytest.raises(ValueError, match="(?s)branch.continuations.*branch.roots=40"):
+        validate(grpo)
+    grpo.oracle.problems = 0
+    validate(grpo)
+    validate(changed(method="grpo", rollout__group_size=12))  # the sum binds HDL alone
+
+
 LONGEST = default().rollout.max_prompt_tokens + default().rollout.max_response_tokens
 BAD = [
     ("seed", -1),
@@ -89,6 +98,7 @@ BAD = [
     ("learn__clip_low", 1.0),
     ("learn__minibatches", default().rollout.problems_per_step + 1),
     ("oracle__problems", -1),
+    ("seed", 2**31),
     ("checkpoint__best", -1),
     ("log__rollout_share", 0.0),
     ("log__rollout_share", 1.5),
@@ -197,7 +207,7 @@ def test_quickstart_arguments(quickstart):
     config = quickstart("method=grpo,signal=entropy,seed=1")
     assert (config.method, config.branch.signal, config.seed) == ("grpo", "entropy", 1)
     validate(config)
-    with pytest.raises(TypeError, match="learning_rate"):
+    with pytest.raises(ValueError, match="learning_rate"):
         quickstart("learning_rate=1")
     with pytest.raises(ValueError, match=r"branch\.signal='gradient'"):
         validate(quickstart("signal=gradient"))

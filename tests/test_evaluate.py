@@ -36,7 +36,7 @@ def test_find_step(workdir, tmp_path):
     assert evaluate.find_step(workdir, "0") == 0
     with pytest.raises(ValueError, match="--step=first"):
         evaluate.find_step(workdir, "first")
-    with pytest.raises(FileNotFoundError, match="has no checkpoints"):
+    with pytest.raises(FileNotFoundError, match="no checkpoints at"):
         evaluate.find_step(tmp_path, "best")
 
 

@@ -78,6 +78,27 @@ def test_a_known_signal_is_ranked_as_it_deserves(estimates):
     assert [oracle.pair_auc(told, signal)[0] for signal in ("up", "down", "flat")] == [1.0, 0.0, 0.5]
 
 
+def test_no_two_draws_share_a_name(shared, monkeypatch):
+    """Continuations of the first generated token, too, are other samples than their root."""
+    names = []
+    seen = type(shared.pools[0]).admit, type(shared.pools[0]).resume
+
+    def spy(original):
+        def call(pool, where, request, deliver):
+            names.extend(lane.path for lane in getattr(request, "lanes", ()))
+            return original(pool, where, request, deliver)
+
+        return call
+
+    monkeypatch.setattr(type(shared.pools[0]), "admit", spy(seen[0]))
+    monkeypatch.setattr(type(shared.pools[0]), "resume", spy(seen[1]))
+    ctx = support.context(FirstLetterDomain())
+    problem = ctx.domain.problems("validation")[0]
+    shared.run([oracle.estimate(ctx, problem, positions=40, samples=4)], ctx.step)
+    # The one reflecting signal reflects once a root.
+    assert len(names) == len(set(names)) > 20
+
+
 def test_every_signal_is_scored_where_it_was_sampled(estimates):
     for e in estimates:
         assert set(e.scores) == set(e.kinds) == set(SIGNALS)

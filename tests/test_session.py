@@ -265,3 +265,19 @@ def test_errands_replays_to_the_same_state_from_every_fork(index):
         child = play(session, *rest)
         assert child.tokens.tolist() == root.tokens.tolist() and child.turns == root.turns
         assert session.episode.verdict() == root_session.episode.verdict()
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_last_answer_without_its_stop_token_is_truncated(stopped):
+    """A row without an end is a truncated row, even where the action ends the episode (a cut single-turn answer)."""
+    session = Session(_tiny(), PROBLEM)
+    assert session.respond([12, E] if stopped else [12], stopped) is None
+    assert session.truncated is not stopped
+
+
+def test_another_opening_is_a_replay_mismatch():
+    ctx = context()
+    (a,) = ctx.chat.tokenizer.encode("a")
+    root = play(Session(ctx, PROBLEM), [a, E], [a, E])
+    with pytest.raises(ReplayMismatch, match="opens with"):
+        Session(ctx, Problem("echo/train/2", 2, "train"), root, root.turns[0].start, 0)

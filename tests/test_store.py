@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdl_jax.domains.domain import Problem, Verdict
-from hdl_jax.rollout.store import read_groups, stored_steps, write_groups
+from hdl_jax.rollout.store import drop_after, read_groups, stored_steps, write_groups
 from hdl_jax.rollout.trajectory import BranchPoint, Group, Reflection, Trajectory, Turn
 
 
@@ -106,6 +106,18 @@ def test_a_rerun_step_replaces_the_old_one(tmp_path):
     ((root, *_),) = read_groups(tmp_path, 2)
     assert root.record["problem"] == "errands/train/5"
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_later_steps_are_dropped_and_foreign_files_left(tmp_path):
+    for step in (1, 10, 20):
+        write_groups(tmp_path, step, [_group()], [ADVANTAGES], _decode)
+    foreign = tmp_path / "rollouts" / "step_000010 (copy).jsonl"
+    foreign.write_text("{}")
+    assert stored_steps(tmp_path) == [1, 10, 20]
+    drop_after(tmp_path, 10)
+    assert stored_steps(tmp_path) == [1, 10] and foreign.exists()
+    assert len(list((tmp_path / "rollouts").glob("*.npz"))) == 2
+    drop_after(tmp_path / "new", 0)
 
 
 def test_errors_name_what_is_wrong(tmp_path):

@@ -196,7 +196,7 @@ def test_every_promised_metric_is_written(straight):
         assert not {*EVALUATION, "timing_s/eval"} - row.keys(), "evaluated before the first step and every two"
     assert not any(name in row for row in rows[1::2] for name in EVALUATION)
     for signal in ("hindsight", "entropy", "uniform"):
-        assert f"localize/oracle_auc/{signal}" in rows[0] and f"localize/oracle_auc/{signal}" in rows[-1]
+        assert f"localize/oracle_auc/{signal}" in rows[-1] and f"localize/oracle_auc/{signal}" not in rows[0]
 
 
 def test_the_metrics_agree_with_the_rollouts_kept(straight):
@@ -347,6 +347,8 @@ def test_a_finished_run_is_left_as_it_is_and_can_go_on_for_longer(straight, tmp_
     train.train(tiny(**oracle), workdir)
     assert steps == [] and numbers(workdir) == numbers(straight)
     assert_trees_identical(final_state(workdir), final_state(straight))
+    with pytest.raises(train.Refused, match="has done 4 steps already, more than steps=3"):
+        train.train(tiny(**oracle, steps=3), workdir)
     train.train(tiny(**oracle, steps=5, **{"log.rollouts_every": 5}), workdir)
     assert steps == [5] and numbers(workdir)[:-1] == numbers(straight)
     assert int(final_state(workdir, 5).step) == 5

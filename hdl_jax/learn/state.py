@@ -23,7 +23,11 @@ class TrainState:
 
 
 def optimizer(update: Any) -> optax.GradientTransformation:
-    """AdamW at a constant rate behind a clip of the global gradient norm. `update` is the config's learn section."""
+    """AdamW at a constant rate behind a clip of the global gradient norm; every parameter decays, norms too.
+
+    Args:
+        update: the config's learn section.
+    """
     return optax.chain(
         optax.clip_by_global_norm(update.max_grad_norm),
         optax.adamw(update.learning_rate, b1=update.beta1, b2=update.beta2, weight_decay=update.weight_decay),

@@ -85,6 +85,8 @@ class Updater:
     ) -> tuple[TrainState, dict[str, float]]:
         """One update on all trajectories of a step: `minibatches` optimizer steps, each on an equal share of them.
 
+        The denominator of an optimizer step is the trained tokens of its own share: of the whole step, with one.
+
         Args:
             state: donated. trajectories: of all groups. advantages: float [N].
 

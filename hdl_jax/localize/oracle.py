@@ -1,9 +1,10 @@
 """How good is a signal? Monte-Carlo estimates of what a token decided, and how well each signal ranks them by that.
 
-The value of a prefix is the mean reward of continuations from it. A token's consequence is |V(y_<=i) - V(y_<i)|. A
-token counts as consequential where that difference exceeds two of its standard errors; a signal's AUC is the chance
-that it scores a consequential token of a root above another token of that root (0.5 for one that knows nothing).
-All signals are asked about the same roots, so the kinds of tokens they would branch at can be compared too.
+The value of a prefix is the mean reward of continuations from it; a token's consequence is |V(y_<=i) - V(y_<i)|. A
+token counts as consequential where that exceeds two of its standard errors, as one in twenty does by chance alone. A
+signal's AUC is the chance that it scores a consequential token of a root above another token of that root (0.5 for one
+that knows nothing). All signals are asked about the same roots, so the kinds of tokens they would branch at can be
+compared too.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _next_generated(root: Trajectory, position: int) -> int | None:
 def estimate(ctx: Context, problem: Problem, positions: int, samples: int) -> Job[list[RootEstimate]]:
     """Estimates every root of one problem; roots as HDL plays them, `positions` uniform generated tokens each."""
     m = ctx.config.branch.roots
-    roots = yield from complete(ctx, problem, m, Stream.ORACLE, "oracle", per_family=m)
+    roots = yield from complete(ctx, problem, m, Stream.ORACLE_ROOT, "oracle", per_family=m)
     if not roots or any(root.verdict is None for root in roots):
         return []
     branch, classify = ctx.config.branch, classifier(ctx.domain, ctx.chat)
@@ -97,12 +98,12 @@ def estimate(ctx: Context, problem: Problem, positions: int, samples: int) -> Jo
     chosen, forks = [], []
     for i, root in enumerate(roots):
         # One more word than the Uniform signal's seed, whose draws must not choose the positions it is judged at.
-        rng = np.random.default_rng([ctx.config.seed, ctx.step, problem.index, i, Stream.ORACLE])
+        rng = np.random.default_rng([ctx.config.seed, ctx.step, problem.index, i, Stream.ORACLE_ROOT])
         eligible = np.flatnonzero(root.generated)
         chosen.append(np.sort(rng.choice(eligible, min(positions, len(eligible)), replace=False)))
         wanted = {int(p) for p in chosen[-1]} | {n for p in chosen[-1] if (n := _next_generated(root, p)) is not None}
         forks.append(Forks(root, i, prefixes[i], [BranchPoint(i, p, None, samples) for p in sorted(wanted)]))
-    played = yield from branches(ctx, problem, forks, Stream.ORACLE, "oracle")
+    played = yield from branches(ctx, problem, forks, Stream.ORACLE_CONTINUATION, "oracle")
     rewards: dict[tuple[int, int], list[float]] = {}
     for t in played:
         if t.verdict is not None and t.origin is not None:

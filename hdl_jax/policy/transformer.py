@@ -150,7 +150,7 @@ def token_logprobs(
 ) -> tuple[Array, Array]:
     """Log-probability of each target and exact entropy of the distribution it was drawn from.
 
-    The head runs over chunks of positions and is rematerialised, so [T, V] logits never exist whole.
+    The head runs over chunks of HEAD_ELEMENTS / V positions and is rematerialised: logits never take more than that.
 
     Args:
         hidden: [..., D], the state that predicts the target at the same place.

@@ -53,6 +53,8 @@ class Session:
             self.turns: list[Turn] = []
             return
         assert fork is not None
+        if list(ctx.chat.prompt(opening)) != parent.tokens[: parent.prompt_length].tolist():
+            raise ReplayMismatch(f"{problem.id}: it now opens with {opening!r}, which is not the recorded prompt")
         self.tokens, self.prompt_length, self.fork = parent.tokens[:fork].tolist(), parent.prompt_length, fork
         self.limit = self.prompt_length + ctx.config.rollout.max_response_tokens
         self.turns = [t for t in parent.turns if t.end <= fork]
@@ -77,6 +79,8 @@ class Session:
         step = self.episode.step(text)
         self.turns.append(Turn(self.turn_start, end, text, step.observation))
         if step.done:
+            # Over, but without its stop token: the budget cut the last action (a single-turn answer, say).
+            self.truncated = not stopped
             return None
         # An action that was cut is closed for the policy: template tokens are fed, never generated.
         ids = ([] if stopped else [self.ctx.chat.stop_ids[0]]) + self.ctx.chat.observation(step.observation)

@@ -14,6 +14,7 @@ import functools
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 
 from hdl_jax.rollout.trajectory import Group
 
+_NAME = re.compile(r"step_(\d{6,})\.jsonl")
 _ARRAYS = ("tokens", "generated", "log_probs")
 
 
@@ -55,9 +57,9 @@ def write_groups(
     """Writes the first `share` of a step's groups, at least one; replaces what an interrupted run wrote of the step.
 
     A line has step, problem, split, group, member, origin, fork, prompt_length, reward, success, feedback, subgoals
-    ([name, reached] pairs), advantage, truncated, prompt (text), pieces (text of every token), turns ({start, end,
-    action, observation}); a root of a signal also points ({position, score, continuations}), and reflection ({text,
-    outcome, truncated}) where it has one. The verdict's fields are null where the verifier failed.
+    ([name, reached] pairs), advantage, truncated, text (all of it), prompt (its text), pieces (text of every token),
+    turns ({start, end, action, observation}); a root of a signal also points ({position, score, continuations}), and
+    reflection ({text, outcome, truncated}) where it has one. The verdict's fields are null where the verifier failed.
 
     Args:
         workdir: the run's directory.
@@ -94,6 +96,7 @@ def write_groups(
                 "subgoals": None if verdict is None else [list(goal) for goal in verdict.subgoals],
                 "advantage": float(advantage) if math.isfinite(advantage) else None,
                 "truncated": bool(trajectory.truncated),
+                "text": decode(trajectory.tokens.tolist()),
                 "prompt": decode(trajectory.tokens[: trajectory.prompt_length].tolist()),
                 "turns": [dataclasses.asdict(turn) for turn in trajectory.turns],
                 "pieces": [piece(token) for token in trajectory.tokens.tolist()],
@@ -129,7 +132,7 @@ def write_groups(
     # The line file last: a step counts as stored when it is there, and its arrays then are too.
     partial = array_path.with_name(array_path.name + ".partial")
     with partial.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     partial.replace(array_path)
     partial = text_path.with_name(text_path.name + ".partial")
     partial.write_text("\n".join(lines) + "\n", encoding="ascii")
@@ -138,8 +141,16 @@ def write_groups(
 
 def stored_steps(workdir: str | os.PathLike[str]) -> list[int]:
     """The steps whose rollouts are stored, ascending."""
-    paths = (Path(workdir) / "rollouts").glob("step_*.jsonl")
-    return sorted(int(path.stem.removeprefix("step_")) for path in paths)
+    names = (_NAME.fullmatch(path.name) for path in (Path(workdir) / "rollouts").glob("step_*.jsonl"))
+    return sorted(int(name[1]) for name in names if name)
+
+
+def drop_after(workdir: str | os.PathLike[str], step: int) -> None:
+    """Removes what is stored of later steps: a run that goes on from `step` will write them anew."""
+    for later in stored_steps(workdir):
+        if later > step:
+            for path in _paths(workdir, later):
+                path.unlink(missing_ok=True)
 
 
 def read_groups(workdir: str | os.PathLike[str], step: int) -> list[list[StoredTrajectory]]:

@@ -16,7 +16,8 @@ class Stream(enum.IntEnum):
     REFLECTION = 1
     CONTINUATION = 2
     EVALUATION = 3
-    ORACLE = 4
+    ORACLE_ROOT = 4
+    ORACLE_CONTINUATION = 5
 
 
 # Every lane is named by (step, stream, problem, root, fork, round, lane); the position is folded in per draw.

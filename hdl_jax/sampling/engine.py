@@ -256,7 +256,10 @@ class Engine:
         return worked
 
     def _book(self, shares: Mapping[str, int], seconds: float) -> None:
-        """Splits a dispatch's wall-clock among the phases that shared it, by lanes or chunks."""
+        """Splits a dispatch's wall-clock among the phases that shared it, by lanes or chunks.
+
+        Nothing waits for a prefill that returns no scores, so its device time may show in the dispatch after it.
+        """
         total = sum(shares.values())
         for phase, share in shares.items():
             self.usage.seconds[phase] += seconds * share / total
