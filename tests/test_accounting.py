@@ -150,6 +150,7 @@ def test_reflections_that_do_not_parse_count_against_agreement():
     got = accounting.reflection_metrics([group, other])
     assert got == {
         "reflection/outcome_agreement": 2 / 5,
+        "reflection/cut": 0,
         "reflection/unparsed": 2,
         "reflection/truncated": 1,
         "reflection/tokens": pytest.approx(28 / 5),
