@@ -6,7 +6,8 @@ the train split; the figures printed at the end are of the validation split. Onl
 and nothing ever labels where an attempt should be branched for hindsight: reading a hindsight context is learnt from
 second attempts that make use of one.
 
-Writes `errands.model` and `errands.safetensors` (bfloat16); about 12 minutes on two idle cores.
+Writes `errands.model` and `errands.safetensors` (bfloat16); about 11 minutes on two cores. The vocabulary
+comes out byte for byte; the weights differ in the last bits with the machine and its threads, not in what they can do.
 """
 
 from __future__ import annotations
