@@ -89,10 +89,10 @@ def refusing() -> Iterator[None]:
         raise Refused(str(error)) from error
 
 
-def warm_up_select(config: Any) -> None:
+def warm_up_select(ctx: Context) -> None:
     """Compiles the selector for the shape that every problem of the run has."""
-    branch, rollout = config.branch, config.rollout
-    shape = (branch.roots, rollout.max_prompt_tokens + rollout.max_response_tokens)
+    branch = ctx.config.branch
+    shape = (branch.roots, ctx.max_tokens)
     nothing = np.zeros(shape, np.float32), np.zeros(shape, bool)
     select(*nothing, points=branch.points_per_root, spacing=branch.min_spacing)
 
@@ -141,7 +141,7 @@ def train(config: Any, workdir: Path) -> None:
     engine.load(state.params)
     engine.warm_up()
     updater.warm_up(state)
-    warm_up_select(config)
+    warm_up_select(Context(domain, chat, config, first_step, config.rollout.temperature))
     print(f"compiled in {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
 
     def save(step: int, metrics: dict[str, float]) -> None:

@@ -21,22 +21,23 @@ def params():
     return support.random_params(support.TINY, seed=0)
 
 
-@pytest.fixture
-def engine(params):
-    """A fresh engine; all of them have one shape, so its programs are compiled once a process."""
+def _loaded_engine(params):
     engine = support.engine()
     engine.load(params)
     yield engine
     engine.workers.shutdown(wait=False)
+
+
+@pytest.fixture
+def engine(params):
+    """A fresh engine; all of them have one shape, so its programs are compiled once a process."""
+    yield from _loaded_engine(params)
 
 
 @pytest.fixture(scope="module")
 def shared(params):
     """One engine for a whole file: it keeps nothing between runs."""
-    engine = support.engine()
-    engine.load(params)
-    yield engine
-    engine.workers.shutdown(wait=False)
+    yield from _loaded_engine(params)
 
 
 @pytest.fixture(scope="session")
