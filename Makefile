@@ -1,6 +1,7 @@
 # make quickstart   train the embedded policy on the embedded game with HDL (runs/quickstart/report.html)
 # make compare      HDL and GRPO on three seeds each (runs/compare/compare.html)
 # make test         the whole test suite
+# make bench        measure, side by side with peers (benchmarks/README.md); BENCH="sampler" chooses; wants an idle machine
 # make lint         formatting, lint, types
 # make warmstart    rebuild the embedded policy's starting weights (hdl_jax/assets)
 # make clean        remove .venv and caches; runs/ stays
@@ -12,10 +13,11 @@ USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13; do \
 	"$$p" -c '$(USABLE)' 2>/dev/null && { command -v "$$p"; break; }; done)
 WORKERS ?= auto
+BENCH ?= ceilings sampler peers_step
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: quickstart compare test lint warmstart clean
+.PHONY: quickstart compare test bench lint warmstart clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -30,6 +32,9 @@ compare: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	JAX_PLATFORMS=cpu $(RUN) -m pytest -q -n $(WORKERS) --maxprocesses=4 --dist=loadfile
+
+bench: $(VENV)/.installed
+	for name in $(BENCH); do $(RUN) -m benchmarks.$$name || exit 1; done
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .

@@ -13,9 +13,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from hdl_jax.localize import SIGNALS
+from hdl_jax.policy.flash import ATTENTION
 from hdl_jax.policy.presets import PRESETS, TransformerConfig, preset
 from hdl_jax.rollout.methods import METHODS
-from hdl_jax.sampling.cache import PoolShape
+from hdl_jax.sampling.cache import CacheShape
 
 # What `--config=FILE:ARG` may set; everything else is a field.
 ARGUMENTS = ("method", "signal", "seed")
@@ -55,11 +56,15 @@ def default() -> ConfigDict:
     config.reflection.temperature = 1.0
 
     config.engine = ConfigDict()
-    config.engine.pools = ((8, 2), (16, 4))  # (rows, lanes) of each
+    config.engine.rows = 32  # prefixes in flight: prompts, reflection prompts, roots with their continuations
+    config.engine.lanes = 128  # sampled paths in flight
     config.engine.context_tokens = 512  # longest prefix: prompt, hindsight and a whole response
-    config.engine.block = 32  # attention block and prefill chunk
+    config.engine.block = 32  # tokens of a cache block, an attention block, a prefill chunk
+    config.engine.tile = 1  # lanes of a family that read its prefix together; more for long prefixes
+    config.engine.width = 16  # lanes that go through the network together; engine.lanes where weights are large
+    config.engine.chunks = 4  # prefill chunks that do
     config.engine.steps = 16  # decode steps between two looks at the environments
-    config.engine.workers = 2  # threads for environments and verifiers
+    config.engine.workers = 16  # threads for environments and verifiers
 
     config.learn = ConfigDict()
     config.learn.learning_rate = 1e-3  # the embedded policy is small; 1e-6 for billions of parameters
@@ -70,8 +75,8 @@ def default() -> ConfigDict:
     config.learn.clip_low = 0.2
     config.learn.clip_high = 0.28
     config.learn.minibatches = 1  # optimizer steps a rollout, each divided by its own trained tokens
-    config.learn.row_lengths = (128, 160, 192, 224, 384)  # static lengths that rows are padded to
-    config.learn.tokens_per_microbatch = 4096
+    config.learn.tokens_per_microbatch = 4096  # of a packed stream; at least the longest trajectory
+    config.learn.attention = "xla"  # xla (anywhere) | cudnn (NVIDIA) | splash (TPU)
 
     config.eval = ConfigDict()
     config.eval.every = 10
@@ -146,7 +151,8 @@ def validate(config: Any) -> None:
     positive = (
         "steps rollout.problems_per_step rollout.group_size rollout.temperature rollout.max_prompt_tokens "
         "rollout.max_response_tokens rollout.max_action_tokens branch.roots branch.points_per_root branch.min_spacing "
-        "reflection.max_tokens reflection.temperature engine.context_tokens engine.block engine.steps engine.workers "
+        "reflection.max_tokens reflection.temperature engine.rows engine.lanes engine.context_tokens engine.block engine.tile engine.width engine.chunks engine.steps "
+        "engine.workers "
         "learn.learning_rate learn.max_grad_norm learn.clip_low learn.clip_high learn.minibatches "
         "learn.tokens_per_microbatch eval.every eval.variations eval.episodes eval.temperature oracle.positions "
         "oracle.samples checkpoint.every log.rollouts_every"
@@ -168,9 +174,11 @@ def validate(config: Any) -> None:
         f"learn.minibatches={config.learn.minibatches}: more than rollout.problems_per_step="
         f"{config.rollout.problems_per_step}",
     )
-    pools = config.engine.pools
-    pools_fit = bool(pools) and all(_counts(pool) and len(pool) == 2 for pool in pools)
-    need(pools_fit, f"engine.pools={pools}: must be (rows, lanes) pairs of positive whole numbers")
+    engine = config.engine
+    need(
+        engine.tile < 1 or engine.width % engine.tile == 0,
+        f"engine.width={engine.width}: must be a multiple of engine.tile={engine.tile}",
+    )
     # The oracle plays HDL's roots and asks for its branch points whatever the method trained is.
     if config.method == "hdl" or config.oracle.problems:
         branch = config.branch
@@ -187,27 +195,32 @@ def validate(config: Any) -> None:
             )
         else:
             need(False, f"branch.continuations={branch.continuations}: every entry must be a positive whole number")
-        if pools_fit:
-            # Roots are held where their continuations run, in the widest pool.
-            rows = sorted(pools, key=lambda pool: pool[1])[-1][0]
-            need(
-                branch.roots <= rows,
-                f"branch.roots={branch.roots}: the widest of engine.pools={pools} has only {rows} rows to hold them",
-            )
-    longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
+        need(
+            branch.roots <= engine.rows,
+            f"branch.roots={branch.roots}: engine.rows={engine.rows} cannot hold that many at once",
+        )
+    longest = longest_trajectory(config)
     need(
         config.engine.context_tokens >= longest,
         f"engine.context_tokens={config.engine.context_tokens} is less than rollout.max_prompt_tokens + "
         f"rollout.max_response_tokens = {longest}",
     )
-    lengths = config.learn.row_lengths
     need(
-        _counts(lengths) and max(lengths) >= longest,
-        f"learn.row_lengths={lengths}: must be positive whole numbers, the longest enough for a trajectory of "
-        f"{longest} tokens (rollout.max_prompt_tokens + rollout.max_response_tokens)",
+        config.learn.tokens_per_microbatch >= longest,
+        f"learn.tokens_per_microbatch={config.learn.tokens_per_microbatch} is less than the longest trajectory, "
+        f"rollout.max_prompt_tokens + rollout.max_response_tokens = {longest}",
+    )
+    need(
+        config.learn.attention in ATTENTION,
+        f"learn.attention={config.learn.attention!r}: must be one of {', '.join(ATTENTION)}",
     )
     if errors:
         raise ValueError("this config cannot run:\n  " + "\n  ".join(errors))
+
+
+def longest_trajectory(config: Any) -> int:
+    """Tokens of the longest trajectory that a run can make, prompt and observations included."""
+    return config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
 
 
 def _field(config: Any, name: str) -> Any:
@@ -225,7 +238,8 @@ def policy_shape(config: Any) -> TransformerConfig:
     return preset(config.policy.preset)
 
 
-def pool_shapes(config: Any) -> list[PoolShape]:
-    """The engine's pools: every row can hold the longest prefix, every lane the longest answer or reflection."""
+def cache_shape(config: Any) -> CacheShape:
+    """The engine's cache: every row can hold the longest prefix, every lane the longest answer or reflection."""
     suffix = 1 + max(config.rollout.max_response_tokens, config.reflection.max_tokens)
-    return [PoolShape(rows, lanes, config.engine.context_tokens, suffix) for rows, lanes in config.engine.pools]
+    engine = config.engine
+    return CacheShape(engine.rows, engine.lanes, engine.context_tokens, suffix, engine.block)

@@ -42,10 +42,9 @@ def evaluate(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int)
             f"eval.variations={cfg.variations}, but {domain.name}/{cfg.split} has {len(problems)} problems"
         )
     ctx = Context(domain, chat, config, step, cfg.temperature)
-    lanes = min(cfg.episodes, ctx.widest)
     with tqdm(total=cfg.variations, desc=f"evaluate {cfg.split}", unit="problem", leave=False) as bar:
         jobs = [
-            complete(ctx, p, cfg.episodes, Stream.EVALUATION, "eval", per_family=lanes)
+            complete(ctx, p, cfg.episodes, Stream.EVALUATION, "eval")
             for p in problems[: cfg.variations]
         ]
         played = engine.run(jobs, step, on_done=bar.update)

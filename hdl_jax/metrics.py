@@ -24,7 +24,7 @@ TOKENS = {"generated": "rollout/generated_tokens"} | {
 }
 SECONDS = (
     {"all steps": "timing_s/step", "  rollout": "timing_s/rollout"}
-    | {f"    {phase}": f"timing_s/{phase}" for phase in ("root", "reflect", "score", "continue", "verify")}
+    | {f"    {phase}": f"timing_s/{phase}" for phase in ("root", "reflect", "score", "continue", "verify", "schedule")}
     | {f"  {phase}": f"timing_s/{phase}" for phase in ("update", "eval", "oracle")}
 )
 

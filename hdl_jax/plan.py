@@ -18,7 +18,7 @@ def plan(config: Any) -> str:
     longest = setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
     shape = config_lib.policy_shape(config)
     parameters = tr.parameter_count(setup_run.load_policy(config))
-    caches = [(s, cache_bytes(shape, s, config.engine.block)) for s in config_lib.pool_shapes(config)]
+    cache = config_lib.cache_shape(config)
     total, arithmetic = config_lib.total_group_size(config)
     rollout = config.rollout
     most = rollout.problems_per_step * total * rollout.max_response_tokens
@@ -36,8 +36,9 @@ def plan(config: Any) -> str:
         f"{config.eval.variations} variations x {config.eval.episodes} episodes",
         # float32: parameters, their gradient, and AdamW's two moments.
         f"train state     {16 * parameters / mib:.1f} MiB: parameters, gradient, two moments, float32",
-        *(f"cache           {b / mib:.1f} MiB: {s.rows} rows x {s.lanes} lanes" for s, b in caches),
-        f"update          rows of {tuple(config.learn.row_lengths)} tokens, micro-batches of "
-        f"{config.learn.tokens_per_microbatch:,} tokens",
+        f"cache           {cache_bytes(shape, cache) / mib:.1f} MiB: {cache.rows} rows of {cache.prefix} tokens, "
+        f"{cache.lanes} lanes of {cache.suffix}",
+        f"update          packed streams of at most {config.learn.tokens_per_microbatch:,} tokens, "
+        f"{config.learn.attention} attention",
     ]
     return "\n".join(lines)

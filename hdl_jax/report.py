@@ -140,7 +140,7 @@ def _curves(rows: Sequence[Row]) -> str:
     steps, tokens = _parts(rows, {f"rollout/generated_tokens/{kind}": kind for kind in kinds})
     if not any(any(values) for _, values in tokens):
         steps, tokens = _parts(rows, {"rollout/generated_tokens": "all"})
-    parts = ("root", "reflect", "score", "continue", "verify", "update", "eval")
+    parts = ("root", "reflect", "score", "continue", "verify", "schedule", "update", "eval")
     timed, phases = _parts(rows, {f"timing_s/{phase}": phase for phase in parts})
     figures = [
         line_chart("Held-out evaluation (± one standard error)", evaluation),

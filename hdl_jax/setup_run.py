@@ -45,13 +45,16 @@ def load_policy(config: Any) -> tr.Params:
 
 def make_engine(config: Any) -> Engine:
     """An engine of the config's shape, without weights yet."""
+    engine = config.engine
     return Engine(
         config_lib.policy_shape(config),
-        config_lib.pool_shapes(config),
+        config_lib.cache_shape(config),
         seed=config.seed,
-        block=config.engine.block,
-        steps=config.engine.steps,
-        workers=config.engine.workers,
+        tile=engine.tile,
+        width=engine.width,
+        chunks=engine.chunks,
+        steps=engine.steps,
+        workers=engine.workers,
     )
 
 

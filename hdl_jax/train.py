@@ -112,7 +112,8 @@ def train(config: Any, workdir: Path) -> None:
         tx = train_state.optimizer(config.learn)
         state = train_state.create(setup_run.load_policy(config), tx)
         engine = setup_run.make_engine(config)
-        updater = Updater(shape, tx, config.learn, config.rollout.temperature)
+        longest = config_lib.longest_trajectory(config)
+        updater = Updater(shape, tx, config.learn, config.rollout.temperature, longest)
         method = METHODS[config.method]
         workdir.mkdir(parents=True, exist_ok=True)
 
@@ -136,6 +137,7 @@ def train(config: Any, workdir: Path) -> None:
     drop_after(workdir, first_step)
 
     # ---- compile everything once ------------------------------------------------------------------------------------
+    print(f"attention {updater.attention}", file=sys.stderr)
     print(f"compiling for {jax.devices()[0].device_kind} ...", file=sys.stderr, flush=True)
     begun = time.perf_counter()
     engine.load(state.params)
@@ -184,14 +186,16 @@ def train(config: Any, workdir: Path) -> None:
         groups = [group for group in finished if group is not None]
         rollout_s = time.perf_counter() - step_begun
         usage = engine.take_usage()
+        engine.unload()
 
         # Update: one mean a group, one denominator a step.
         update_begun = time.perf_counter()
-        trajectories = [t for group in groups for t in group.trajectories]
-        rewards = [t.verdict.reward if t.verdict else None for t in trajectories]
+        rewards = [t.verdict.reward if t.verdict else None for group in groups for t in group.trajectories]
         ids = [i for i, group in enumerate(groups) for _ in group.trajectories]
-        advantages = group_advantages(rewards, ids)
-        state, metrics = updater(state, trajectories, advantages)
+        edges = np.cumsum([0, *(len(group.trajectories) for group in groups)])
+        flat = group_advantages(rewards, ids)
+        advantages = [flat[a:b] for a, b in itertools.pairwise(edges)]
+        state, metrics = updater(state, [group.trajectories for group in groups], advantages)
         update_s = time.perf_counter() - update_begun
 
         # Record.
@@ -203,8 +207,7 @@ def train(config: Any, workdir: Path) -> None:
         if evaluated:
             metrics |= measure(step, with_oracle=step == config.steps)
         if groups and (step in (1, config.steps) or step % config.log.rollouts_every == 0):
-            per_group = np.split(advantages, np.cumsum([len(g.trajectories) for g in groups])[:-1])
-            write_groups(workdir, step, groups, per_group, chat.tokenizer.decode, share=config.log.rollout_share)
+            write_groups(workdir, step, groups, advantages, chat.tokenizer.decode, share=config.log.rollout_share)
         metrics["timing_s/step"] = time.perf_counter() - step_begun
         metrics["perf/compilations"] = count()
         writer.write(step, metrics)

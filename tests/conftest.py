@@ -21,8 +21,7 @@ def params():
     return support.random_params(support.TINY, seed=0)
 
 
-def _loaded_engine(params):
-    engine = support.engine()
+def _loaded(engine, params):
     engine.load(params)
     yield engine
     engine.workers.shutdown(wait=False)
@@ -31,13 +30,19 @@ def _loaded_engine(params):
 @pytest.fixture
 def engine(params):
     """A fresh engine; all of them have one shape, so its programs are compiled once a process."""
-    yield from _loaded_engine(params)
+    yield from _loaded(support.engine(), params)
 
 
 @pytest.fixture(scope="module")
 def shared(params):
     """One engine for a whole file: it keeps nothing between runs."""
-    yield from _loaded_engine(params)
+    yield from _loaded(support.engine(), params)
+
+
+@pytest.fixture(scope="module")
+def scarce(params):
+    """An engine of three rows and four lanes, where requests have to wait."""
+    yield from _loaded(support.engine(rows=3, lanes=4), params)
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,12 @@ def trajectory(
     generated: Sequence[int],
     *,
     fork: int | None = None,
+    origin: int = 0,
     reward: float | None = 0.5,
     log_probs: Sequence[float] | None = None,
     truncated: bool = False,
 ) -> Trajectory:
-    """A root, or with a `fork` a continuation that left its root there; unverified where `reward` is None."""
+    """A root, or with a `fork` a continuation that left root `origin` there; unverified where `reward` is None."""
     mask = np.asarray(generated, bool)
     prompt = int(np.flatnonzero(mask)[0]) if mask.any() else len(mask)
     return Trajectory(
@@ -38,34 +39,92 @@ def trajectory(
         turns=(),
         verdict=None if reward is None else Verdict(reward, reward == 1.0, "feedback"),
         truncated=truncated,
-        origin=None if fork is None else 0,
+        origin=None if fork is None else origin,
     )
 
 
-def random_trajectory(
-    rng: np.random.Generator, length: int, *, vocabulary: int, continuation: bool = False, reward: float | None = 0.5
-) -> Trajectory:
-    """Prompt of three, then actions with observations between them; ids of padding and stop tokens occur anywhere."""
-    generated = np.zeros(length, bool)
-    at, acting = 3, True
+def _acts(rng: np.random.Generator, length: int) -> np.ndarray:
+    """Actions with observations between them, an action first; bool [length]."""
+    generated, at, acting = np.zeros(length, bool), 0, True
     while at < length:
         run = int(rng.integers(1, 5))
         generated[at : at + run] = acting
         at, acting = at + run, not acting
-    inside = np.flatnonzero(generated)
+    return generated
+
+
+def random_root(
+    rng: np.random.Generator,
+    length: int,
+    *,
+    vocabulary: int,
+    prompt: Sequence[int] = (1, 2, 3),
+    reward: float | None = 0.5,
+) -> Trajectory:
+    """A prompt, then actions and observations; ids of padding and stop tokens occur anywhere."""
+    generated = np.concatenate([np.zeros(len(prompt), bool), _acts(rng, length - len(prompt))])
     return trajectory(
-        rng.integers(0, vocabulary, length),
+        [*prompt, *rng.integers(0, vocabulary, length - len(prompt))],
         generated,
-        fork=int(rng.choice(inside)) if continuation else None,
         reward=reward,
         log_probs=np.where(generated, rng.normal(-2, 1, length), 0),
     )
 
 
+def random_continuation(
+    rng: np.random.Generator,
+    root: Trajectory,
+    length: int,
+    *,
+    vocabulary: int,
+    origin: int = 0,
+    fork: int | None = None,
+    reward: float | None = 0.5,
+) -> Trajectory:
+    """Leaves the root at a generated token, any of them but for a given `fork`, and goes on to `length` tokens."""
+    if fork is None:
+        fork = int(rng.choice(np.flatnonzero(root.generated[: length - 1])))
+    generated = np.concatenate([root.generated[:fork], _acts(rng, length - fork)])
+    return dataclasses.replace(
+        trajectory(
+            [*root.tokens[:fork], *rng.integers(0, vocabulary, length - fork)],
+            generated,
+            fork=fork,
+            origin=origin,
+            reward=reward,
+            log_probs=[*root.log_probs[:fork], *np.where(generated[fork:], rng.normal(-2, 1, length - fork), 0)],
+        ),
+        prompt_length=root.prompt_length,
+    )
+
+
+def random_group(
+    rng: np.random.Generator, lengths: Sequence[int], *, vocabulary: int, roots: int, continuations: int
+) -> list[Trajectory]:
+    """Roots of one prompt, then continuations of random ones of them; one in five of either is unverified."""
+
+    def reward() -> float | None:
+        return None if rng.random() < 0.2 else 0.5
+
+    prompt = rng.integers(0, vocabulary, 3)
+    group = [
+        random_root(rng, int(rng.choice(lengths)), vocabulary=vocabulary, prompt=prompt, reward=reward())
+        for _ in range(roots)
+    ]
+    for _ in range(continuations):
+        origin = int(rng.integers(roots))
+        group.append(
+            random_continuation(
+                rng, group[origin], int(rng.choice(lengths)), vocabulary=vocabulary, origin=origin, reward=reward()
+            )
+        )
+    return group
+
+
 def learn_config(**changes):
     """The config's learn section at test sizes."""
     learn = config_lib.default().learn
-    learn.row_lengths, learn.tokens_per_microbatch = (16, 32), 96
+    learn.tokens_per_microbatch = 96
     learn.update(changes)
     return learn
 
@@ -111,6 +170,11 @@ class SlowUpdate:
             return -(surrogate * chosen).sum(), (log_p, entropy)
 
         self._row = jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+    @staticmethod
+    def logits(params: tr.Params, t: Trajectory) -> np.ndarray:
+        """[T, V], what is said after each token."""
+        return np.asarray(tr.logits(params, POLICY, tr.forward(params, POLICY, t.tokens[None])[0]))
 
     @staticmethod
     def places(t: Trajectory) -> list[int]:

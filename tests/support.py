@@ -17,15 +17,16 @@ from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.chat import Chat, Texts
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.rollout.context import Context
-from hdl_jax.sampling.cache import PoolShape
+from hdl_jax.sampling.cache import CacheShape
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.engine import Engine
+from hdl_jax.sampling.pool import LaneState
 from hdl_jax.sampling.requests import Lane, Request
 
 SEED = 11
 BLOCK, STEPS, FORCED_WIDTH = 16, 4, 4
 PREFIX, SUFFIX = 96, 48
-POOLS = ((4, 2), (3, 4))  # (rows, lanes)
+ROWS, LANES, TILE, WIDTH, CHUNKS = 7, 14, 2, 4, 3
 VOCABULARY = 64
 TINY = TransformerConfig(
     vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=8, d_ff=64, qk_norm=True
@@ -45,12 +46,21 @@ def random_params(cfg: TransformerConfig, seed: int) -> tr.Params:
 
 
 def engine(
-    *, pools: Sequence[tuple[int, int]] = POOLS, steps: int = STEPS, workers: int = 2, seed: int = SEED
+    *,
+    rows: int = ROWS,
+    lanes: int = LANES,
+    tile: int = TILE,
+    width: int = WIDTH,
+    chunks: int = CHUNKS,
+    steps: int = STEPS,
+    workers: int = 2,
+    seed: int = SEED,
 ) -> Engine:
-    shapes = [PoolShape(rows, lanes, PREFIX, SUFFIX) for rows, lanes in pools]
+    shape = CacheShape(rows, lanes, PREFIX, SUFFIX, BLOCK)
     return Engine(
-        TINY, shapes, seed=seed, block=BLOCK, steps=steps, forced_width=FORCED_WIDTH, prefill_rows=3, workers=workers
-    )
+        TINY, shape, seed=seed, tile=tile, width=width, chunks=chunks, steps=steps, forced_width=FORCED_WIDTH,
+        workers=workers,
+    )  # fmt: skip
 
 
 def ask(*requests: Request):
@@ -65,6 +75,11 @@ def run(engine: Engine, *requests: Request, step: int = 0) -> list:
 
 def lane(fork: int, number: int = 0, *, budget: int = 12, temperature: float = 1.0, stop=(3,), respond=None) -> Lane:
     return Lane((Stream.ROOT, 5, 0, fork, 0, number), fork, budget, temperature, stop, respond)
+
+
+def lane_state(row: int) -> LaneState:
+    """A lane in flight on a row, of which nothing else matters."""
+    return LaneState(lane(1), row, 0, [1], 1)
 
 
 def random_ids(seed: int, n: int) -> np.ndarray:
@@ -272,7 +287,8 @@ def context(domain=None, *, step: int = 1, **changes) -> Context:
     config.rollout.max_action_tokens = 6
     config.branch.min_spacing = 2
     config.reflection.max_tokens = 8
-    config.engine.pools, config.engine.context_tokens, config.engine.block = POOLS, PREFIX, BLOCK
+    config.engine.rows, config.engine.lanes = ROWS, LANES
+    config.engine.context_tokens, config.engine.block = PREFIX, BLOCK
     for name, value in changes.items():
         section, _, field = name.partition("__")
         config[section][field] = value

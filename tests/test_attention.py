@@ -19,7 +19,8 @@ def _dense(q, k, v, visible):
 def _blocks(q, k, v, visible, width):
     run = attn.begin(q)
     for i in range(0, k.shape[-2], width):
-        run = attn.absorb(run, q, k[..., i : i + width, :], v[..., i : i + width, :], visible[..., i : i + width])
+        part = slice(i, i + width)
+        run = attn.absorb(run, q, k[part].T, v[part], visible[:, part])
     return run
 
 
@@ -58,7 +59,7 @@ def test_a_masked_block_leaves_every_bit(seed):
         for i in range(0, 16, 8):
             for _ in range(places.count(i)):
                 run = absorb(run, q, far_k, far_v, np.zeros((5, 8), bool))
-            run = absorb(run, q, k[i : i + 8], v[i : i + 8], visible[:, i : i + 8])
+            run = absorb(run, q, k[i : i + 8].T, v[i : i + 8], visible[:, i : i + 8])
         for _ in range(places.count(16)):
             run = absorb(run, q, far_k, far_v, np.zeros((5, 8), bool))
         return [np.asarray(part).tobytes() for part in (*run, attn.finish(run))]

@@ -60,8 +60,13 @@ BAD = [
             "branch__points_per_root",
             "branch__min_spacing",
             "reflection__max_tokens",
+            "engine__rows",
+            "engine__lanes",
             "engine__context_tokens",
             "engine__block",
+            "engine__tile",
+            "engine__width",
+            "engine__chunks",
             "engine__steps",
             "engine__workers",
             "learn__minibatches",
@@ -108,18 +113,11 @@ BAD = [
     ("branch__continuations", (8, -1)),
     ("branch__continuations", (3.0, 4.0)),
     ("branch__continuations", ("3", "4")),
-    ("branch__roots", max(rows for rows, _ in default().engine.pools) + 1),
-    ("engine__pools", ()),
-    ("engine__pools", ((8,),)),
-    ("engine__pools", (8, 2)),
-    ("engine__pools", ((8, 0),)),
-    ("engine__pools", ((8, 2, 1),)),
-    ("engine__pools", ((8.5, 2),)),
+    ("branch__roots", default().engine.rows + 1),
+    ("engine__tile", default().engine.width + 1),
     ("engine__context_tokens", LONGEST - 1),
-    ("learn__row_lengths", ()),
-    ("learn__row_lengths", (LONGEST // 2, LONGEST - 1)),
-    ("learn__row_lengths", (0, LONGEST)),
-    ("learn__row_lengths", (LONGEST + 0.5, LONGEST + 1.5)),
+    ("learn__tokens_per_microbatch", LONGEST - 1),
+    ("learn__attention", "flash"),
 ]
 
 
@@ -164,11 +162,21 @@ def test_h8_grpo_takes_any_group_size_and_ignores_the_branches():
     assert total_group_size(config) == (5, "5")
 
 
-def test_roots_must_fit_the_pool_that_holds_them():
-    """The widest pool holds them, however many rows another has."""
-    with pytest.raises(ValueError, match=r"branch\.roots=2: the widest of engine\.pools"):
-        validate(changed(engine__pools=((8, 2), (1, 4))))
-    validate(changed(engine__pools=((1, 2), (2, 4))))
+def test_roots_must_fit_the_rows_that_hold_them():
+    with pytest.raises(ValueError, match=r"branch\.roots=2: engine\.rows=1 cannot hold that many"):
+        validate(changed(engine__rows=1))
+    validate(changed(engine__rows=2))
+
+
+@pytest.mark.parametrize(("tile", "width"), [(3, 16), (32, 16), (16, 8), (2, 7)])
+def test_a_width_that_is_not_whole_tiles_is_refused(tile, width):
+    with pytest.raises(ValueError, match=rf"engine\.width={width}: must be a multiple of engine\.tile={tile}"):
+        validate(changed(engine__tile=tile, engine__width=width))
+
+
+@pytest.mark.parametrize(("tile", "width"), [(1, 7), (4, 16), (8, 8)])
+def test_a_width_of_whole_tiles_need_not_divide_the_lanes(tile, width):
+    validate(changed(engine__tile=tile, engine__width=width, engine__lanes=5))
 
 
 # ---- arguments of the config file -----------------------------------------------------------------------------------
@@ -296,7 +304,7 @@ def test_the_plan_shows_what_a_run_would_take():
         f"{config.rollout.problems_per_step} problems x branch.roots x (1 + ",
         "2 x (1 + 3 + 4) = 16",
         f"{config.rollout.problems_per_step * 16 * config.rollout.max_response_tokens:,} response tokens",
-        "{} rows x {} lanes".format(*config.engine.pools[-1]),
+        f"{config.engine.rows} rows of {config.engine.context_tokens} tokens, {config.engine.lanes} lanes of ",
         "parameters",
         f"{config.steps} steps",
     ):
@@ -305,6 +313,12 @@ def test_the_plan_shows_what_a_run_would_take():
 
 def test_every_lane_can_hold_the_longest_answer_or_reflection():
     config = changed(reflection__max_tokens=400)
-    assert [(s.rows, s.lanes) for s in config_lib.pool_shapes(config)] == [tuple(pool) for pool in config.engine.pools]
-    assert all(s.suffix > 400 and s.prefix == config.engine.context_tokens for s in config_lib.pool_shapes(config))
-    assert all(s.suffix > default().rollout.max_response_tokens for s in config_lib.pool_shapes(default()))
+    shape, engine = config_lib.cache_shape(config), config.engine
+    assert (shape.rows, shape.lanes, shape.prefix, shape.block) == (
+        engine.rows,
+        engine.lanes,
+        engine.context_tokens,
+        engine.block,
+    )
+    assert shape.suffix > 400
+    assert config_lib.cache_shape(default()).suffix > default().rollout.max_response_tokens

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import support
 from support import FORCED_WIDTH, assert_lane, lane, random_ids, run, same_bits
 
-from hdl_jax.sampling.requests import Lane, Sample
+from hdl_jax.sampling.requests import Lane, Sample, Score
 
 # The first token, around borders of attention blocks (16), in the middle, and both ends of a prefix of 50.
 FORKS = (1, 2, 16, 17, 31, 33, 49, 50)
@@ -28,7 +31,7 @@ def _talk(observations, budget=5):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_forked_lanes_are_unshared_prompts(engine, oracle, temperature):
-    """Eight lanes of a family that runs four at once; the reference has neither cache, blocks nor neighbours."""
+    """Eight lanes of a family, two a tile and four at once; the reference has neither cache, blocks nor neighbours."""
     prefix = random_ids(1, 50)
     lanes = [lane(fork, i, temperature=temperature) for i, fork in enumerate(FORKS)]
     family = run(engine, Sample(prefix, tuple(lanes), "root"))[0]
@@ -69,6 +72,57 @@ def test_observations_are_fed_between_turns(engine, oracle, seed):
         slow = oracle.sample(prefix, one)
         assert slow.generated.count(False) > 0
         assert_lane(result, slow)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_families_of_any_shape_are_what_the_slow_sampler_plays(shared, oracle, seed):
+    """Random prefixes, forks, budgets, temperatures, stop ids and observations, in flight together."""
+    rng = np.random.default_rng(100 + seed)
+
+    def family(r: int) -> tuple[np.ndarray, list]:
+        prefix = random_ids(1000 * seed + r, int(rng.integers(1, support.PREFIX + 1)))
+        return prefix, [
+            dict(
+                fork=int(rng.integers(1, len(prefix) + 1)),
+                number=i,
+                budget=int(rng.integers(1, 9)),
+                temperature=float(rng.choice([0.5, 1.0, 1.4])),
+                stop=tuple(rng.integers(0, 64, rng.integers(1, 9)).tolist()),
+                talk=rng.integers(0, 8, rng.integers(0, 3)).tolist(),
+            )
+            for i in range(int(rng.integers(1, 8)))
+        ]
+
+    def lanes(specs: list) -> tuple[Lane, ...]:
+        """Anew for each use: a partner hears a lane only once."""
+        return tuple(
+            lane(**{k: v for k, v in spec.items() if k != "talk"}, respond=_talk(spec["talk"])) for spec in specs
+        )
+
+    families = [family(r) for r in range(int(rng.integers(2, 10)))]
+    results = run(shared, *(Sample(prefix, lanes(specs), "root") for prefix, specs in families))
+    for (prefix, specs), of_family in zip(families, results, strict=True):
+        for one, result in zip(lanes(specs), of_family, strict=True):
+            assert_lane(result, oracle.sample(prefix, one))
+
+
+@pytest.mark.parametrize(
+    ("tile", "width", "chunks"), [(1, 1, 1), (1, 5, 2), (2, 2, 4), (3, 3, 1), (3, 6, 7), (4, 16, 2), (8, 8, 3)]
+)
+def test_whatever_runs_together_lanes_are_unshared_prompts(params, oracle, tile, width, chunks):
+    """Tiles part full, groups part full, more groups than lanes; a family's lane and the same one by itself."""
+    engine = support.engine(tile=tile, width=width, chunks=chunks)
+    engine.load(params)
+    prefix = random_ids(8, 50)
+    lanes = [lane(fork, i, budget=7, respond=_talk([3, 9][i % 2 :])) for i, fork in enumerate(FORKS[1:])]
+    again = [lane(fork, i, budget=7, respond=_talk([3, 9][i % 2 :])) for i, fork in enumerate(FORKS[1:])]
+    slow = [lane(fork, i, budget=7, respond=_talk([3, 9][i % 2 :])) for i, fork in enumerate(FORKS[1:])]
+    beside = Sample(random_ids(9, 70), tuple(_neighbour(50 + i, 70 - 20 * i) for i in range(3)), "root")
+    family, _ = run(engine, Sample(prefix, tuple(lanes), "root"), beside)
+    for one, by_itself, result in zip(slow, again, family, strict=True):
+        assert_lane(result, oracle.sample(prefix, one))
+        (alone,) = run(engine, Sample(prefix[: one.fork], (by_itself,), "root"))[0]
+        assert same_bits(result, alone)
 
 
 # ---- neighbours -----------------------------------------------------------------------------------------------------
@@ -132,6 +186,61 @@ def test_burst_length_and_workers_change_no_bit(engine, params, steps, workers):
     other.load(params)
     expected, got = (run(e, Sample(PREFIX, (_subject(), _neighbour(0, 40)), "root"))[0] for e in (engine, other))
     assert all(map(same_bits, expected, got))
+
+
+# ---- what is not theirs ---------------------------------------------------------------------------------------------
+
+
+def _fill(engine, value: float, scratch: float) -> None:
+    """Overwrites the whole cache: rows and slots with one number, the scratch row and slot with another."""
+
+    def filled(store):
+        return tuple(jnp.full_like(x, value).at[-1].set(scratch) for x in store)
+
+    cache = engine.pool.cache
+    engine.pool.cache = type(cache)(**{f.name: filled(getattr(cache, f.name)) for f in dataclasses.fields(cache)})
+
+
+def test_stale_numbers_and_scratch_change_no_bit(engine):
+    """Whatever rows and slots held before; and what idle chunks and places read, were it not even a number."""
+
+    def everything() -> list:
+        family = Sample(PREFIX, (_subject(), _neighbour(0, 3), _neighbour(1, 40)), "root")
+        (scored, *_), (lanes,) = (
+            run(engine, *(Score(random_ids(i, 25 + 30 * i), "score") for i in range(2))),
+            run(engine, family),
+        )
+        return [scored.log_probs.tobytes(), scored.entropies.tobytes(), *lanes]
+
+    first = everything()
+    for value, scratch in [(1e4, 0.0), (-1e4, 1e4), (0.0, np.nan)]:
+        _fill(engine, value, scratch)
+        again = everything()
+        assert first[:2] == again[:2]
+        assert all(map(same_bits, first[2:], again[2:]))
+
+
+def test_nothing_writes_where_it_has_no_place(engine):
+    """A held row, and rows and slots of nobody, while lanes run, end early, wait for answers, and places idle."""
+
+    def stores() -> list[np.ndarray]:
+        cache = engine.pool.cache
+        return [np.asarray(x) for x in (*cache.prefix_k, *cache.prefix_v, *cache.suffix_k, *cache.suffix_v)]
+
+    def job():
+        yield [Score(random_ids(1, 40), "score", hold=True)]
+        before = stores()
+        lanes = tuple(lane(20 - i, i, budget=3 + 4 * i, respond=_talk([2])) for i in range(3))
+        yield [Sample(random_ids(2, 20), lanes, "root"), Score(random_ids(3, 20), "score")]
+        pairs = zip(before, stores(), strict=True)
+        # Of all but the scratch at the end.
+        return [np.flatnonzero((a != b).reshape(len(a), -1).any(axis=1)[:-1]).tolist() for a, b in pairs]
+
+    _fill(engine, 1.0, 1.0)
+    (changed,) = engine.run([job()], 0)
+    half = len(changed) // 2
+    assert changed[:half] == [[1, 2]] * half, "two prefixes, in the rows after the held one"
+    assert changed[half:] == [[0, 1, 2]] * half, "three lanes"
 
 
 # ---- the end of a turn ----------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ def _log_softmax(z):
 
 
 def _draws(z, us):
-    """Draws from one row of logits with every u, padded to one static shape."""
+    """Draws from one column of logits [V] with every u, padded to one static number of lanes."""
     us = np.resize(np.asarray(us, np.float32), N)
-    tokens, log_p = JITTED(np.tile(np.asarray(z, np.float32), (N, 1)), us)
+    tokens, log_p = JITTED(np.tile(np.asarray(z, np.float32)[:, None], N), us)
     return us, np.asarray(tokens), np.asarray(log_p)
 
 
@@ -37,7 +37,7 @@ def test_frequencies_follow_the_softmax(vocabulary):
     paths = np.zeros((256, PATH_LENGTH), np.int32)
     paths[:, -1] = np.arange(256)
     keys = KEYS(jax.random.key(3), paths)
-    draw = jax.jit(jax.vmap(lambda i: inverse_cdf(jnp.tile(z, (256, 1)), uniforms(keys, jnp.full(256, i)))[0]))
+    draw = jax.jit(jax.vmap(lambda i: inverse_cdf(jnp.tile(z[:, None], 256), uniforms(keys, jnp.full(256, i)))[0]))
     counts = np.bincount(np.asarray(draw(np.arange(128))).ravel(), minlength=vocabulary)
     expected = np.exp(_log_softmax(z)) * counts.sum()
     chi_square, freedom = ((counts - expected) ** 2 / expected).sum(), vocabulary - 1

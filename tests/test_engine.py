@@ -1,4 +1,4 @@
-"""The engine's loop: scoring, held rows, waiting for rows, limits, failures, compilations."""
+"""The engine's loop: scoring, held rows, limits, host work, failures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pytest
 import support
 from support import BLOCK, PREFIX, SUFFIX, assert_lane, lane, random_ids, run, same_bits
 
-from hdl_jax.compilations import count_compilations
 from hdl_jax.domains.domain import EnvironmentFailure
-from hdl_jax.sampling import decode as device
-from hdl_jax.sampling.requests import Call, Held, Lane, LaneResult, Release, Sample, Score, Scored
+from hdl_jax.sampling import pool as device
+from hdl_jax.sampling.requests import Call, Held, Lane, Release, Sample, Score, Scored
 
 
 def _free(engine) -> bool:
-    return not any(row for pool in engine.pools for row in pool.rows)
+    return not any(engine.pool.rows) and not any(engine.pool.slots)
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------
@@ -74,6 +73,25 @@ def test_a_score_does_not_depend_on_what_is_scored_beside_it(engine):
         assert alone.entropies.tobytes() == beside.entropies.tobytes()
 
 
+@pytest.mark.parametrize("chunks", [1, 8])
+def test_chunks_of_one_dispatch_see_each_other(params, oracle, monkeypatch, chunks):
+    """Six blocks of one prefix, and two of another, in one dispatch or one at a time: all a token sees is before it."""
+    dispatches = []
+    prefill = device.prefill
+
+    def counted(*args, **kwargs):
+        dispatches.append(kwargs["score"])
+        return prefill(*args, **kwargs)
+
+    monkeypatch.setattr(device, "prefill", counted)
+    engine = support.engine(chunks=chunks)
+    engine.load(params)
+    rows = [random_ids(51, PREFIX), random_ids(52, 2 * BLOCK)]
+    for tokens, scored in zip(rows, run(engine, *(Score(t, "score") for t in rows)), strict=True):
+        _assert_scored(scored, oracle, tokens)
+    assert len(dispatches) == 8 // chunks
+
+
 # ---- held rows ------------------------------------------------------------------------------------------------------
 
 
@@ -105,7 +123,7 @@ def test_continuations_of_a_held_row_need_no_prefill(engine, oracle, monkeypatch
         return scored, families
 
     ((scored, families),) = engine.run([job()], 0)
-    assert prefills == [True] * 4, "four chunks of the longer row, the shorter beside it, and nothing for eight lanes"
+    assert prefills == [True] * 3, "four chunks and three, three at a time, and nothing for eight lanes"
     for r, row in enumerate(tokens):
         _assert_scored(scored[r], oracle, row)
         for i, result in enumerate(families[r]):
@@ -113,7 +131,7 @@ def test_continuations_of_a_held_row_need_no_prefill(engine, oracle, monkeypatch
     assert _free(engine)
 
 
-def test_jobs_that_hold_rows_do_not_wait_for_each_other_for_ever(engine):
+def test_jobs_that_hold_rows_do_not_wait_for_each_other_for_ever(scarce):
     """Three rows. The second job holds two of them; the third wants three, and would get one; the first, which goes
     before the others but asks last, wants three, and would get the other two as they come free."""
     tokens = [[random_ids(10 * j + r, 20 + 5 * r) for r in range(n)] for j, n in enumerate((3, 2, 3))]
@@ -128,23 +146,23 @@ def test_jobs_that_hold_rows_do_not_wait_for_each_other_for_ever(engine):
         time.sleep(0.1)
 
     jobs = [first(), _continue(tokens[1], (5, 20), pause), _continue(tokens[2], (5, 20))]
-    for t, (_, families) in zip(tokens, engine.run(jobs, 0), strict=True):
-        ((_, alone),) = engine.run([_continue(t, (5, 20))], 0)
+    for t, (_, families) in zip(tokens, scarce.run(jobs, 0), strict=True):
+        ((_, alone),) = scarce.run([_continue(t, (5, 20))], 0)
         assert all(same_bits(a, b) for x, y in zip(families, alone, strict=True) for a, b in zip(x, y, strict=True))
-    assert _free(engine)
+    assert _free(scarce)
 
 
-def test_held_rows_are_freed_when_their_job_ends_without_them(engine):
+def test_held_rows_are_freed_when_their_job_ends_without_them(scarce):
     def job():
         scored = yield [Score(random_ids(r, 20), "score", hold=True) for r in range(3)]
         assert all(isinstance(s.held, Held) for s in scored)
         return len(scored)
 
-    assert engine.run([job(), job(), job()], 0) == [3, 3, 3]
-    assert _free(engine)
+    assert scarce.run([job(), job(), job()], 0) == [3, 3, 3]
+    assert _free(scarce)
 
 
-def test_a_released_row_serves_the_next(engine):
+def test_a_released_row_serves_the_next(scarce):
     """Held and given back over and over, by more jobs than there are rows."""
 
     def job(i):
@@ -153,22 +171,22 @@ def test_a_released_row_serves_the_next(engine):
             assert (yield [Release(s.held) for s in scored]) == [None, None]
         return i
 
-    assert engine.run([job(i) for i in range(4)], 0) == [0, 1, 2, 3]
-    assert _free(engine)
+    assert scarce.run([job(i) for i in range(4)], 0) == [0, 1, 2, 3]
+    assert _free(scarce)
 
 
-def test_more_held_rows_than_there_are_is_refused(engine):
-    with pytest.raises(ValueError, match="4 roots of one problem must be held at once.*3 rows.*engine.pools"):
-        run(engine, *(Score(random_ids(r, 20), "score", hold=True) for r in range(4)))
+def test_more_held_rows_than_there_are_is_refused(scarce):
+    with pytest.raises(ValueError, match="4 roots of one problem must be held at once.*3 rows.*engine.rows"):
+        run(scarce, *(Score(random_ids(r, 20), "score", hold=True) for r in range(4)))
 
 
-def test_asking_for_more_while_holding_all_rows_is_an_error_and_no_hang(engine):
+def test_asking_for_more_while_holding_all_rows_is_an_error_and_no_hang(scarce):
     def job():
         yield [Score(random_ids(r, 20), "score", hold=True) for r in range(3)]
         yield [Score(random_ids(9, 20), "score")]
 
     with pytest.raises(RuntimeError, match="rows that are all held"):
-        engine.run([job()], 0)
+        scarce.run([job()], 0)
 
 
 def test_a_held_row_is_continued_once(engine):
@@ -187,7 +205,9 @@ def test_a_held_row_is_continued_once(engine):
 @pytest.mark.parametrize("request_of", [lambda t: Score(t, "score"), lambda t: Sample(t, (lane(5),), "root")])
 def test_a_prefix_longer_than_its_row_is_refused(engine, request_of):
     assert run(engine, request_of(random_ids(0, PREFIX)))
-    with pytest.raises(ValueError, match=f"prefix of {PREFIX + 1} tokens does not fit.*{PREFIX}.*prefix capacity"):
+    with pytest.raises(
+        ValueError, match=f"prefix of {PREFIX + 1} tokens does not fit.*row of {PREFIX}.*engine.context_tokens"
+    ):
         run(engine, request_of(random_ids(0, PREFIX + 1)))
 
 
@@ -237,9 +257,23 @@ def test_a_full_suffix_truncates_a_later_turn(engine, oracle, n):
     np.testing.assert_allclose(result.log_probs, slow.log_probs[:n], atol=1e-5)
 
 
-def test_an_engine_without_weights_says_so():
+def test_a_width_of_part_tiles_is_refused():
+    with pytest.raises(ValueError, match="width=4 must be a multiple of tile=3"):
+        support.engine(tile=3, width=4)
+
+
+def test_an_engine_without_weights_says_so(params):
+    fresh = support.engine()
     with pytest.raises(RuntimeError, match="engine.load"):
-        run(support.engine(), Score(random_ids(0, 5), "score"))
+        run(fresh, Score(random_ids(0, 5), "score"))
+    fresh.load(params)
+    (before,) = run(fresh, Score(random_ids(0, 5), "score"))
+    fresh.unload()
+    with pytest.raises(RuntimeError, match="engine.load"):
+        run(fresh, Score(random_ids(0, 5), "score"))
+    fresh.load(params)
+    (after,) = run(fresh, Score(random_ids(0, 5), "score"))
+    assert before.log_probs.tobytes() == after.log_probs.tobytes()
 
 
 # ---- host work ------------------------------------------------------------------------------------------------------
@@ -311,63 +345,6 @@ def test_a_job_that_asks_for_nothing_goes_on(engine):
         return (yield [])
 
     assert engine.run([job()], 0) == [[]]
-
-
-def test_every_sampled_token_is_counted_under_its_phase(engine):
-    engine.take_usage()
-    prefix = random_ids(16, 20)
-
-    def respond(sampled, _):
-        return None if len(sampled) < 6 else ([9, 9, 9], 3)
-
-    roots, reflections = run(
-        engine,
-        Sample(prefix, tuple(lane(20, i, budget=6, respond=respond) for i in range(3)), "root"),
-        Sample(prefix, (lane(20, 7, budget=9),), "reflect"),
-    )
-    usage = engine.take_usage()
-    assert usage.sampled["root"] == sum(int(r.generated.sum()) for r in roots)
-    assert usage.sampled["reflect"] == sum(int(r.generated.sum()) for r in reflections)
-    assert {"root", "reflect"} <= {phase for phase, s in usage.seconds.items() if s > 0}
-    assert not engine.take_usage().sampled
-
-
-# ---- compilations ---------------------------------------------------------------------------------------------------
-
-
-def test_nothing_compiles_after_the_warm_up(engine):
-    """Lengths, forks, budgets, turns, temperatures, stop ids and the number of requests all vary."""
-    engine.warm_up()
-    count = count_compilations()
-    rng = np.random.default_rng(17)
-
-    def respond(sampled, _):
-        return (random_ids(len(sampled), 1 + sum(sampled) % 9).tolist(), 4) if sum(sampled) % 3 else None
-
-    def one(n: int) -> Lane:
-        stop = tuple(rng.integers(0, 64, rng.integers(1, 9)).tolist())
-        return lane(
-            int(rng.integers(1, n + 1)),
-            int(rng.integers(99)),
-            budget=int(rng.integers(1, 20)),
-            temperature=float(rng.uniform(0.5, 1.5)),
-            stop=stop,
-            respond=respond,
-        )
-
-    def job():
-        length = int(rng.integers(1, PREFIX))
-        results = yield [
-            Score(random_ids(1, length), "score", temperature=float(rng.uniform(0.5, 1.5))),
-            Sample(random_ids(2, length), tuple(one(length) for _ in range(rng.integers(1, 6))), "root"),
-        ]
-        assert isinstance(results[1][0], LaneResult)
-        (scored,) = yield [Score(random_ids(3, length), "score", hold=True)]
-        yield [Sample(scored.held, (one(length),), "continue")]
-
-    for step in range(3):
-        engine.run([job() for _ in range(rng.integers(1, 6))], step)
-    assert count() == 0
 
 
 def test_an_engine_serves_on_after_an_error(engine):

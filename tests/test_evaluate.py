@@ -19,7 +19,7 @@ def workdir(tmp_path_factory):
     """A run of two evaluated checkpoints: the shipped policy at step 0, and noise, ranked higher, at step 2."""
     path = tmp_path_factory.mktemp("run")
     config = config_lib.default()
-    config.engine.pools = ((4, 4),)
+    config.engine.rows, config.engine.lanes, config.engine.width = 4, 8, 4
     (path / "config.json").write_text(json.dumps(config.to_dict()))
     good = train_state.create(setup_run.load_policy(config), train_state.optimizer(config.learn))
     noise = good.replace(params=jax.tree.map(lambda p: np.asarray(p) * 0 + 0.01, good.params))

@@ -40,7 +40,7 @@ def test_evaluation_plays_the_first_problems_and_leaves_failures_out(engine):
     ctx = context(domain, step=5)
     ctx = type(ctx)(domain, ctx.chat, config, 5, config.eval.temperature)
     problems = domain.problems("validation")[:4]
-    played = engine.run([complete(ctx, p, 3, Stream.EVALUATION, "eval", per_family=3) for p in problems], 5)
+    played = engine.run([complete(ctx, p, 3, Stream.EVALUATION, "eval") for p in problems], 5)
     means = [np.mean([t.verdict.reward for t in played[i]]) for i in (0, 1, 3)]
     assert metrics["eval/validation/score"] == pytest.approx(np.mean(means))
     assert metrics["eval/validation/score_se"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))

@@ -79,7 +79,7 @@ def _localized(engine, ctx, signal):
     """Roots of two problems and what the signal says of them: [(problem, roots, localization)]."""
 
     def job(ctx, problem):
-        roots = yield from complete(ctx, problem, 2, Stream.ROOT, "root", per_family=2)
+        roots = yield from complete(ctx, problem, 2, Stream.ROOT, "root")
         return problem, roots, (yield from signal(ctx, problem, roots))
 
     return play(engine, job, ctx, (1, 4))
@@ -169,7 +169,7 @@ def test_uniform_scores_are_drawn_anew_for_each_root_problem_and_step(engine):
 def root(shared):
     ctx = context()
     problem = ctx.domain.problems("train")[1]
-    roots = shared.run([complete(ctx, problem, 4, Stream.ROOT, "root", per_family=4)], 1)[0]
+    roots = shared.run([complete(ctx, problem, 4, Stream.ROOT, "root")], 1)[0]
     return max(roots, key=lambda t: len(t.turns))
 
 

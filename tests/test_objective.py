@@ -9,9 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hdl_jax.learn.objective import surrogate
+from hdl_jax.learn import objective
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+
+
+def surrogate(log_p, old, advantages, mask, **clip):
+    """With one advantage a row of [B, T]."""
+    return objective.surrogate(log_p, old, jnp.broadcast_to(advantages[:, None], jnp.shape(log_p)), mask, **clip)
 
 
 def by_hand(log_p, old, advantages, mask, low=0.2, high=0.28):
@@ -144,8 +149,9 @@ def test_masked_positions_leak_into_neither_loss_nor_gradient(rubbish):
         assert {k: float(v) for k, v in sums.items()} == {k: float(v) for k, v in clean_sums.items()}
 
 
-def test_shapes_that_do_not_match_are_refused():
+@pytest.mark.parametrize("wrong", range(1, 4))
+def test_shapes_that_do_not_match_are_refused(wrong):
+    parts = [jnp.zeros(3), jnp.zeros(3), jnp.zeros(3), jnp.ones(3, bool)]
+    parts[wrong] = parts[wrong][:1]  # would broadcast
     with pytest.raises(AssertionError):
-        surrogate(jnp.zeros((2, 3)), jnp.zeros((2, 3)), jnp.zeros(3), jnp.ones((2, 3), bool), **CLIP)
-    with pytest.raises(AssertionError):
-        surrogate(jnp.zeros((2, 3)), jnp.zeros((2, 2)), jnp.zeros(2), jnp.ones((2, 3), bool), **CLIP)
+        objective.surrogate(*parts, **CLIP)

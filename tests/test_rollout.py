@@ -13,7 +13,7 @@ from hdl_jax.rollout import accounting
 from hdl_jax.rollout.grpo import grpo
 from hdl_jax.rollout.hdl import hdl
 from hdl_jax.rollout.session import Session
-from hdl_jax.sampling import decode as device
+from hdl_jax.sampling import pool as device
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.requests import Lane, LaneResult
 
@@ -147,7 +147,7 @@ def test_continuations_start_from_the_scored_keys_and_values(shared, monkeypatch
     prefill = device.prefill
 
     def counted(params, cache, rows, *args, **kwargs):
-        chunks[kwargs["score"]] += int((rows < cache.prefix_k[0].shape[0]).sum())
+        chunks[kwargs["score"]] += int((rows < cache.prefix_k[0].shape[0] - 1).sum())
         return prefill(params, cache, rows, *args, **kwargs)
 
     monkeypatch.setattr(device, "prefill", counted)
@@ -244,7 +244,7 @@ def test_a_replay_that_differs_drops_its_continuations_and_counts_them(shared):
     kept = {(p.root, p.position) for p in group.points} - {(p.root, p.position) for p in replayed}
     assert {(t.origin, t.fork) for t in group.trajectories[2:]} == kept
     assert accounting.branch_metrics([group], lambda t, i: "verb")["branch/dropped_continuations"] == dropped
-    assert not any(row for pool in shared.pools for row in pool.rows), "rows held for nothing are free again"
+    assert not any(row for row in shared.pool.rows), "rows held for nothing are free again"
 
 
 @pytest.mark.parametrize("method", [hdl, grpo])

@@ -43,10 +43,10 @@ def few_problems():
     """A tiny train split; and the update compiled once for all runs, which differ in nothing it depends on."""
     compiled = {}
 
-    def updater(shape, tx, update, temperature):
+    def updater(shape, tx, update, temperature, longest):
         key = update.to_json()
         if key not in compiled:
-            compiled[key] = Updater(shape, tx, update, temperature)
+            compiled[key] = Updater(shape, tx, update, temperature, longest)
         return compiled[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -65,9 +65,10 @@ def tiny(method="hdl", signal="hindsight", **changes):
         "rollout.max_response_tokens": 88,
         "branch.continuations": (1, 2),
         "reflection.max_tokens": 16,
-        "engine.pools": ((4, 4),),
+        "engine.rows": 4,
+        "engine.lanes": 8,
+        "engine.width": 4,
         "engine.context_tokens": 320,
-        "learn.row_lengths": (64, 112),
         "learn.tokens_per_microbatch": 448,
         "eval.every": 2,
         "eval.variations": 2,

@@ -11,6 +11,7 @@ import pytest
 from support import TINY, random_ids, random_params
 
 from hdl_jax.policy import transformer as tr
+from hdl_jax.policy.attention import causal_attention
 from hdl_jax.policy.presets import TransformerConfig, preset
 
 FORWARD = jax.jit(tr.forward, static_argnums=1)
@@ -111,11 +112,47 @@ def test_bfloat16_computes_in_bfloat16_and_stays_close(params):
     assert np.abs(z - exact).mean() < 0.05 * np.abs(exact).mean() + 0.02
 
 
-def test_unstack_keeps_every_layer(params):
-    blocks = tr.unstack(params)["blocks"]
-    assert len(blocks) == TINY.n_layers
-    for i, block in enumerate(blocks):
-        jax.tree.map(lambda one, all_, i=i: np.testing.assert_array_equal(one, all_[i]), block, params["blocks"])
+@pytest.mark.parametrize("cfg", VARIANTS, ids=lambda c: f"qk{c.qk_norm}-tied{c.tie_embeddings}-kv{c.n_kv_heads}")
+def test_the_sampling_layout_keeps_every_layer(cfg):
+    params = random_params(cfg, seed=4)
+    sampling = tr.sampling_layout(params, cfg)
+    assert len(sampling["blocks"]) == cfg.n_layers
+    for i, block in enumerate(sampling["blocks"]):
+        # Kernels are turned, scales are not.
+        jax.tree.map(lambda one, all_, i=i: np.testing.assert_array_equal(one.T, all_[i]), block, params["blocks"])
+    for name in params.keys() - {"blocks"}:
+        np.testing.assert_array_equal(sampling[name], params[name])
+
+
+def test_the_sampling_layout_computes_in_the_policys_dtype(params):
+    sampling = tr.sampling_layout(params, dataclasses.replace(TINY, dtype="bfloat16"))
+    assert {p.dtype for p in jax.tree.leaves(sampling["blocks"][0]) if p.ndim == 2} == {jnp.dtype("bfloat16")}
+    assert sampling["embed"].dtype == jnp.bfloat16
+    scales = [p for p in jax.tree.leaves(sampling["blocks"]) if p.ndim == 1]
+    assert scales and {p.dtype for p in [sampling["norm"], *scales]} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize("cfg", VARIANTS, ids=lambda c: f"qk{c.qk_norm}-tied{c.tie_embeddings}-kv{c.n_kv_heads}")
+def test_a_token_a_column_is_the_hand_written_network(cfg):
+    """The layers that sampling runs, in its own layout, and its head; positions need not start at 0 nor be in order."""
+    params = random_params(cfg, seed=5)
+    tokens = random_ids(8, 21)
+    order = np.random.default_rng(9).permutation(21)
+    sampling = tr.sampling_layout(params, cfg)
+    x = tr.embed(sampling, cfg, tokens[order]).T
+    where = np.argsort(order)  # column of each position
+
+    def attend(q, k, v):
+        q, k, v = (y.transpose(2, 0, 1)[None, where] for y in (q, k, v))
+        return causal_attention(q, k, v)[0, order].transpose(1, 2, 0), None
+
+    for block in sampling["blocks"]:
+        x, _ = tr.Block(cfg, columns=True).apply({"params": block}, x, jnp.asarray(order), attend)
+    expected = slow_hidden(params, cfg, tokens)
+    np.testing.assert_allclose(x.T[where], expected, rtol=1e-4, atol=1e-4)
+    z = tr.column_logits(sampling, cfg, x)
+    assert z.shape == (cfg.vocab_size, 21) and z.dtype == jnp.float32
+    np.testing.assert_allclose(z.T[where], slow_logits(params, cfg, expected), rtol=1e-4, atol=2e-4)
 
 
 def test_init_is_what_abstract_params_and_the_count_say():

@@ -16,20 +16,18 @@ def surrogate(
     loss_t = -min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A), r_t = exp(log_p - old). No KL term.
 
     Args:
-        log_p: float32 [B, T], differentiable. old: float32 [B, T], the trainer's own log-probs before this update.
-        advantages: float32 [B], one a row. mask: bool [B, T], trained tokens.
+        log_p: float32 [N], differentiable. old: float32 [N], the trainer's own log-probs before this update.
+        advantages: float32 [N], of each token's trajectory. mask: bool [N], trained tokens.
 
     Returns:
         the sum of losses over the mask, and sums over the mask of: clipped (the clip is active), kl (k1, old - new),
         tokens.
     """
-    chex.assert_equal_shape([log_p, old, mask])
-    chex.assert_shape(advantages, (log_p.shape[0],))
+    chex.assert_equal_shape([log_p, old, advantages, mask])
     # Masked positions may hold anything at all: they are cut off before exp, so that no inf meets a 0.
     log_ratio = jnp.where(mask, log_p - old, 0.0)
     ratio = jnp.exp(log_ratio)
-    a = advantages[:, None]
-    free, clipped = ratio * a, jnp.clip(ratio, 1 - clip_low, 1 + clip_high) * a
+    free, clipped = ratio * advantages, jnp.clip(ratio, 1 - clip_low, 1 + clip_high) * advantages
     loss = -jnp.where(mask, jnp.minimum(free, clipped), 0.0).sum()
     sums = {
         "clipped": (mask & (clipped < free)).sum().astype(jnp.float32),

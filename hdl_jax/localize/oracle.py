@@ -76,7 +76,7 @@ def _next_generated(root: Trajectory, position: int) -> int | None:
 def estimate(ctx: Context, problem: Problem, positions: int, samples: int) -> Job[list[RootEstimate]]:
     """Estimates every root of one problem; roots as HDL plays them, `positions` uniform generated tokens each."""
     m = ctx.config.branch.roots
-    roots = yield from complete(ctx, problem, m, Stream.ORACLE_ROOT, "oracle", per_family=m)
+    roots = yield from complete(ctx, problem, m, Stream.ORACLE_ROOT, "oracle")
     if not roots or any(root.verdict is None for root in roots):
         return []
     branch, classify = ctx.config.branch, classifier(ctx.domain, ctx.chat)

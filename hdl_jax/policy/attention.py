@@ -61,10 +61,10 @@ def absorb(run: Running, q: Array, k: Array, v: Array, visible: Array) -> Runnin
     Args:
         run: the sum so far for q.
         q: [..., M, d], already scaled by d**-0.5.
-        k, v: [..., B, d] with the same leading dimensions.
+        k: [..., d, B], v: [..., B, d], with the same leading dimensions.
         visible: bool, broadcastable to [..., M, B].
     """
-    scores = jnp.einsum("...md,...bd->...mb", q, k, preferred_element_type=jnp.float32)
+    scores = jnp.einsum("...md,...db->...mb", q, k, preferred_element_type=jnp.float32)
     scores = jnp.where(visible, scores, MASKED)
     top = jnp.maximum(run.top, scores.max(axis=-1))
     keep = jnp.exp(run.top - top)

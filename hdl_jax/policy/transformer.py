@@ -1,13 +1,13 @@
 """The policy network. Flax modules whose parameters are an argument; every function here is pure.
 
 Parameters are stacked over layers: {"embed": [V, D], "blocks": {... [L, ...]}, "norm": [D], "head": [D, V]} (no "head"
-where embeddings are tied). Training scans over the stack with rematerialisation; sampling loops over the `unstack`ed
-layers, since slicing a stack inside a decode loop costs 1.2 to 1.65 times as much. Both call the same `Block`, which is
-handed the attention to use.
+where embeddings are tied). Training scans over the stack with rematerialisation; sampling loops over the layers of
+`sampling_layout`. Both call the same `Block`, which is handed the attention to use.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,67 +17,106 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from hdl_jax.policy import packed
 from hdl_jax.policy.attention import causal_attention
 from hdl_jax.policy.presets import TransformerConfig
 
 Params = dict[str, Any]
-# attend(q [..., H, d], k [..., K, d], v [..., K, d]) -> ([..., H, d], whatever the caller wants back, such as a cache)
+# attend(q [..., H, d], k [..., K, d], v [..., K, d]) -> ([..., H, d], whatever the caller wants back, such as a cache);
+# with columns [H, d, M], [K, d, M] -> [H, d, M].
 Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
 
-# Logits held at once by the chunked head: [chunk, V] of about this many elements.
+# packed_attention, or another implementation of it: (q [N, H, d], k [N, K, d], v [N, K, d], layout) -> [N, H, d]
+PackedAttention = Callable[[Array, Array, Array, packed.Layout], Array]
+
+# Logits held at once by the chunked head: [chunk, V] of about this many elements, and at most so many positions, so
+# that chunks without a trained token can be left out.
 HEAD_ELEMENTS = 1 << 23
+HEAD_POSITIONS = 512
 
 
-def rms_norm(x: Array, scale: Array, eps: float) -> Array:
-    """x [..., D] over its root mean square, times scale [D]; statistics in float32."""
+def rms_norm(x: Array, scale: Array, eps: float, axis: int = -1) -> Array:
+    """x over its root mean square along the features' axis, times scale [D]; statistics in float32."""
     y = x.astype(jnp.float32)
-    y = y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + eps)
-    return (y * scale).astype(x.dtype)
+    y = y * jax.lax.rsqrt((y * y).mean(axis=axis, keepdims=True) + eps)
+    return (y * jnp.expand_dims(scale, tuple(range(axis + 1, 0)))).astype(x.dtype)
 
 
-def rotate(x: Array, positions: Array, theta: float) -> Array:
-    """Rotary embedding of x [..., heads, d] at positions [...] (depth in the path), halves convention (Llama, Qwen)."""
-    half = x.shape[-1] // 2
+def rotate(x: Array, positions: Array, theta: float, axis: int = -1) -> Array:
+    """Rotary embedding at positions (depth in the path), halves convention (Llama, Qwen).
+
+    x is [..., heads, d] at positions [...], or with axis -2 [heads, d, M] at positions [M].
+    """
+    half = x.shape[axis] // 2
     frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angle = positions[..., None, None].astype(jnp.float32) * frequency
+    where = positions.astype(jnp.float32)
+    angle = where[..., None, None] * frequency if axis == -1 else frequency[:, None] * where
     cos, sin = jnp.cos(angle), jnp.sin(angle)
-    a, b = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+    a, b = jnp.split(x.astype(jnp.float32), 2, axis=axis)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=axis).astype(x.dtype)
 
 
 class RMSNorm(nn.Module):
     eps: float
+    axis: int = -1
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        return rms_norm(x, self.param("scale", nn.initializers.ones, (x.shape[-1],)), self.eps)
+        scale = self.param("scale", nn.initializers.ones, (x.shape[self.axis],))
+        return rms_norm(x, scale, self.eps, self.axis)
+
+
+class Linear(nn.Module):
+    """x [..., in] @ kernel [in, out], or for columns kernel [out, in] @ x [in, M]."""
+
+    features: int
+    dtype: str
+    columns: bool
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        init, width = nn.initializers.lecun_normal(), x.shape[-2 if self.columns else -1]
+        shape = (self.features, width) if self.columns else (width, self.features)
+        kernel = self.param("kernel", init, shape).astype(self.dtype)
+        return kernel @ x if self.columns else x @ kernel
 
 
 class Block(nn.Module):
-    """One layer: attention and gated MLP, each behind an RMSNorm. Leading dimensions of x are free."""
+    """One layer: attention and gated MLP, each behind an RMSNorm.
+
+    x is [..., D] with free leading dimensions, or with `columns` [D, M], a token a column: the sampling layout. With the
+    few tokens of a decode step the weights are the large side of every product, and a CPU reads them a fifth faster as
+    the left side.
+    """
 
     cfg: TransformerConfig
+    columns: bool = False
 
     @nn.compact
     def __call__(self, x: Array, positions: Array, attend: Attend) -> tuple[Array, Any]:
         cfg = self.cfg
+        axis = -2 if self.columns else -1
 
-        def dense(width: int, name: str) -> nn.Dense:
-            return nn.Dense(width, use_bias=False, dtype=jnp.dtype(cfg.dtype), name=name)
+        def dense(width: int, name: str) -> Linear:
+            return Linear(width, cfg.dtype, self.columns, name=name)
+
+        def norm(name: str) -> RMSNorm:
+            return RMSNorm(cfg.norm_eps, axis, name=name)
 
         def heads(y: Array, n: int) -> Array:
-            return y.reshape(*y.shape[:-1], n, cfg.head_dim)
+            return y.reshape(n, cfg.head_dim, -1) if self.columns else y.reshape(*y.shape[:-1], n, cfg.head_dim)
 
-        h = RMSNorm(cfg.norm_eps, name="attention_norm")(x)
+        h = norm("attention_norm")(x)
         q = heads(dense(cfg.n_heads * cfg.head_dim, "q")(h), cfg.n_heads)
         k = heads(dense(cfg.n_kv_heads * cfg.head_dim, "k")(h), cfg.n_kv_heads)
         v = heads(dense(cfg.n_kv_heads * cfg.head_dim, "v")(h), cfg.n_kv_heads)
         if cfg.qk_norm:
-            q, k = RMSNorm(cfg.norm_eps, name="q_norm")(q), RMSNorm(cfg.norm_eps, name="k_norm")(k)
-        out, extra = attend(rotate(q, positions, cfg.rope_theta), rotate(k, positions, cfg.rope_theta), v)
-        x = x + dense(cfg.d_model, "o")(out.reshape(*x.shape[:-1], -1).astype(x.dtype))
+            q, k = norm("q_norm")(q), norm("k_norm")(k)
+        out, extra = attend(rotate(q, positions, cfg.rope_theta, axis), rotate(k, positions, cfg.rope_theta, axis), v)
+        flat = (-1, x.shape[-1]) if self.columns else (*x.shape[:-1], -1)
+        x = x + dense(cfg.d_model, "o")(out.reshape(flat).astype(x.dtype))
 
-        h = RMSNorm(cfg.norm_eps, name="mlp_norm")(x)
+        h = norm("mlp_norm")(x)
         gated = nn.silu(dense(cfg.d_ff, "gate")(h)) * dense(cfg.d_ff, "up")(h)
         return x + dense(cfg.d_model, "down")(gated), extra
 
@@ -105,11 +144,18 @@ def abstract_params(cfg: TransformerConfig) -> Params:
     return jax.eval_shape(lambda: init(cfg, jax.random.key(0)))
 
 
-def unstack(params: Params) -> Params:
-    """The sampling layout: `blocks` as a tuple of per-layer trees instead of one stacked tree."""
-    blocks = params["blocks"]
-    n_layers = jax.tree.leaves(blocks)[0].shape[0]
-    return {**params, "blocks": tuple(jax.tree.map(lambda p, i=i: p[i], blocks) for i in range(n_layers))}
+def sampling_layout(params: Params, cfg: TransformerConfig) -> Params:
+    """The parameters as sampling reads them: `blocks` a tuple of per-layer trees, kernels [out, in], in cfg.dtype.
+
+    Slicing a stack inside a decode loop would cost 1.2 to 1.65 times as much.
+    """
+
+    def of_layer(i: int) -> Callable[[Array], Array]:
+        return lambda p: (p[i].T.astype(cfg.dtype) if p.ndim == 3 else p[i])
+
+    blocks = tuple(jax.tree.map(of_layer(i), params["blocks"]) for i in range(cfg.n_layers))
+    cast = {name: params[name].astype(cfg.dtype) for name in ("embed", "head") if name in params}
+    return {**params, **cast, "blocks": blocks}
 
 
 def embed(params: Params, cfg: TransformerConfig, tokens: Array) -> Array:
@@ -124,8 +170,40 @@ def logits(params: Params, cfg: TransformerConfig, hidden: Array) -> Array:
     return jnp.einsum("...d,dv->...v", h, head.astype(h.dtype), preferred_element_type=jnp.float32)
 
 
+def column_logits(params: Params, cfg: TransformerConfig, hidden: Array) -> Array:
+    """hidden [D, M] (before the final norm) -> float32 [V, M]: the head of a decode step."""
+    h = rms_norm(hidden, params["norm"], cfg.norm_eps, axis=-2)
+    head = params["embed"] if cfg.tie_embeddings else params["head"].T
+    return jnp.matmul(head.astype(h.dtype), h, preferred_element_type=jnp.float32)
+
+
+def packed_forward(
+    params: Params, cfg: TransformerConfig, tokens: Array, layout: packed.Layout, attention: PackedAttention
+) -> Array:
+    """Forward of a packed stream, rematerialised layer by layer but for what attention saves; for training.
+
+    Args:
+        params: stacked parameters.
+        tokens: int32 [N].
+        layout: of the stream, with the tables of `attention`.
+
+    Returns:
+        hidden states [N, D], before the final norm.
+    """
+    chex.assert_rank(tokens, 1)
+
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*packed.SAVED))
+    def layer(x: Array, block: Params) -> tuple[Array, None]:
+        def attend(q: Array, k: Array, v: Array) -> tuple[Array, None]:
+            return attention(q, k, v, layout), None
+
+        return Block(cfg).apply({"params": block}, x, layout.positions, attend)[0], None
+
+    return jax.lax.scan(layer, embed(params, cfg, tokens), params["blocks"])[0]
+
+
 def forward(params: Params, cfg: TransformerConfig, tokens: Array) -> Array:
-    """Causal forward of whole rows, rematerialised layer by layer; for training.
+    """Causal forward of whole rows, rematerialised layer by layer; `packed_forward` is the one to train with.
 
     Args:
         params: stacked parameters.
@@ -146,7 +224,12 @@ def forward(params: Params, cfg: TransformerConfig, tokens: Array) -> Array:
 
 
 def token_logprobs(
-    params: Params, cfg: TransformerConfig, hidden: Array, targets: Array, temperature: float | Array = 1.0
+    params: Params,
+    cfg: TransformerConfig,
+    hidden: Array,
+    targets: Array,
+    temperature: float | Array = 1.0,
+    count: Array | None = None,
 ) -> tuple[Array, Array]:
     """Log-probability of each target and exact entropy of the distribution it was drawn from.
 
@@ -156,18 +239,18 @@ def token_logprobs(
         hidden: [..., D], the state that predicts the target at the same place.
         targets: int32 [...].
         temperature: the sampler's temperature; both results are of the tempered distribution (cases P1).
+        count: how many of the flattened targets matter, the first ones; chunks of none that does are skipped.
 
     Returns:
-        log-probabilities and entropies in nats, both float32 [...].
+        log-probabilities and entropies in nats, both float32 [...]; what lies beyond `count` means nothing.
     """
     chex.assert_equal_shape_prefix([hidden, targets], targets.ndim)
     n = targets.size
-    chunk = min(n, max(1, HEAD_ELEMENTS // cfg.vocab_size))
+    chunk = min(n, HEAD_POSITIONS, max(1, HEAD_ELEMENTS // cfg.vocab_size))
     pad = -n % chunk
     flat = jnp.pad(hidden.reshape(n, -1), ((0, pad), (0, 0))).reshape(-1, chunk, hidden.shape[-1])
     flat_targets = jnp.pad(targets.reshape(n), (0, pad)).reshape(-1, chunk)
 
-    @jax.checkpoint
     def head(args: tuple[Array, Array]) -> tuple[Array, Array]:
         h, t = args
         z = logits(params, cfg, h) / temperature
@@ -176,7 +259,14 @@ def token_logprobs(
         entropy = log_z - (jax.nn.softmax(z, axis=-1) * z).sum(axis=-1)
         return log_p, entropy
 
-    log_p, entropy = jax.lax.map(head, (flat, flat_targets))
+    # Around the cond, not within: a cond hands its branch's weights to the backward pass, a copy of them a chunk.
+    @jax.checkpoint
+    def head_if_any(args: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        first, *chunk_args = args
+        nothing = jnp.zeros(chunk), jnp.zeros(chunk)
+        return jax.lax.cond(first < (n if count is None else count), head, lambda _: nothing, tuple(chunk_args))
+
+    log_p, entropy = jax.lax.map(head_if_any, (jnp.arange(0, n, chunk), flat, flat_targets))
     return log_p.reshape(-1)[:n].reshape(targets.shape), entropy.reshape(-1)[:n].reshape(targets.shape)
 
 

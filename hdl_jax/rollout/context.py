@@ -28,8 +28,3 @@ class Context:
     def max_tokens(self) -> int:
         """The most tokens a whole trajectory can have, prompt included."""
         return self.config.rollout.max_prompt_tokens + self.config.rollout.max_response_tokens
-
-    @property
-    def widest(self) -> int:
-        """Lanes of the engine's widest pool: the largest family whose lanes all run at once."""
-        return max(lanes for _, lanes in self.config.engine.pools)

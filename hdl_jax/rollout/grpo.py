@@ -16,5 +16,5 @@ def grpo(ctx: Context, problem: Problem) -> Job[Group | None]:
     A trajectory whose verifier failed twice has no verdict and is left out of the group's mean and of the loss.
     """
     size = ctx.config.rollout.group_size
-    roots = yield from complete(ctx, problem, size, Stream.ROOT, "root", per_family=ctx.widest)
+    roots = yield from complete(ctx, problem, size, Stream.ROOT, "root")
     return Group(problem, tuple(roots)) if roots else None

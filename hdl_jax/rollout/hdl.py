@@ -15,7 +15,7 @@ from hdl_jax.sampling.requests import Job
 def hdl(ctx: Context, problem: Problem) -> Job[Group | None]:
     """Returns the problem's group; None where a root could not be played or verified (no verdict, no hindsight)."""
     cfg = ctx.config.branch
-    roots = yield from complete(ctx, problem, cfg.roots, Stream.ROOT, "root", per_family=cfg.roots)
+    roots = yield from complete(ctx, problem, cfg.roots, Stream.ROOT, "root")
     if not roots or any(root.verdict is None for root in roots):
         return None
     found = yield from SIGNALS[cfg.signal](ctx, problem, roots)

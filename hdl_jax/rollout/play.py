@@ -30,10 +30,8 @@ class Forks:
     points: Sequence[BranchPoint]
 
 
-def complete(
-    ctx: Context, problem: Problem, lanes: int, stream: Stream, phase: str, per_family: int
-) -> Job[list[Trajectory]]:
-    """Plays `lanes` complete trajectories of one problem, in families of at most `per_family` sharing the prompt.
+def complete(ctx: Context, problem: Problem, lanes: int, stream: Stream, phase: str) -> Job[list[Trajectory]]:
+    """Plays `lanes` complete trajectories of one problem, which share its prompt.
 
     Returns none at all where an environment could not be opened in two tries: the problem is dropped and counted.
     """
@@ -46,9 +44,8 @@ def complete(
         return []
     plays = [_lane(ctx, s, (stream, problem.index, 0, s.fork, 0, i)) for i, s in enumerate(sessions)]
     prompt = np.asarray(sessions[0].tokens, np.int32)
-    families = [Sample(prompt, tuple(plays[i : i + per_family]), phase) for i in range(0, lanes, per_family)]
-    results = yield list(families)
-    return (yield from _verify(sessions, [lane for family in results for lane in family]))
+    (results,) = yield [Sample(prompt, tuple(plays), phase)]
+    return (yield from _verify(sessions, results))
 
 
 def branches(

@@ -1,11 +1,10 @@
-"""The two device programs of sampling, both pure and jitted: prefill a chunk of prefixes, decode a burst of lanes."""
+"""The decode program, pure and jitted: a burst of many lanes and many tokens, without the host."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 
-import chex
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -14,29 +13,37 @@ from jax import Array
 from hdl_jax.policy import attention as attn
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.presets import TransformerConfig
-from hdl_jax.sampling.cache import Cache
+from hdl_jax.sampling.cache import Cache, take
 from hdl_jax.sampling.draw import inverse_cdf, lane_keys, uniforms
 
 
 @flax.struct.dataclass
 class Lanes:
-    """What the host tells a decode burst about each lane; every array [R, C] unless said otherwise.
+    """What the host tells a decode burst, for N places of which some hold a lane.
+
+    `tile` neighbouring places share a row, `width` neighbouring places go through the network together: always exactly
+    that many, whatever is in flight, so that a lane's arithmetic is its own. Lanes stand in front; groups of places
+    without any cost nothing.
 
     A lane first feeds its forced tokens (the last one it sampled, then an observation), one a step, and then samples
     until it draws a stop token or spends its budget. A lane whose observation does not fit into one burst's `forced`
     has budget 0: it feeds what it is given and waits for the rest.
 
     Attributes:
-        active: bool; idle lanes compute nothing that anybody reads.
-        fork: int32, prefix tokens the lane sees, and the depth of its first suffix slot.
-        length: int32, suffix slots filled.
-        forced: int32 [R, C, F] tokens to feed; n_forced int32, at least 1 where active.
-        budget: int32, tokens the lane may sample in this turn.
-        stop: int32 [R, C, E], the token ids that end a turn.
-        temperature: float32.
-        path: int32 [R, C, PATH_LENGTH], the name of the lane's random stream.
+        row: int32 [N / tile], the cache row of each tile.
+        slot: int32 [N], the lane's suffix store.
+        active: bool [N]; what an idle place computes nobody reads.
+        fork: int32 [N], prefix tokens the lane sees, and the depth of its first suffix token.
+        length: int32 [N], suffix tokens stored.
+        forced: int32 [N, F] tokens to feed; n_forced int32 [N], at least 1 where active.
+        budget: int32 [N], tokens the lane may sample in this turn.
+        stop: int32 [N, E], the token ids that end a turn.
+        temperature: float32 [N].
+        path: int32 [N, PATH_LENGTH], the name of the lane's random stream.
     """
 
+    row: Array
+    slot: Array
     active: Array
     fork: Array
     length: Array
@@ -50,13 +57,14 @@ class Lanes:
 
 @flax.struct.dataclass
 class Burst:
-    """What a burst of at most N steps did.
+    """What a burst of at most `steps` steps did.
 
     Attributes:
-        tokens: int32 [R, C, N] sampled, log_probs float32 [R, C, N], count int32 [R, C] of them.
-        fed: int32 [R, C], forced tokens consumed.
-        length: int32 [R, C], suffix slots filled now.
-        stopped: bool [R, C], whether the lane drew a stop token or spent its budget.
+        tokens: int32 [N, steps] sampled, log_probs float32 [N, steps], count int32 [N] of them.
+        fed: int32 [N], forced tokens consumed.
+        length: int32 [N], suffix tokens stored now.
+        stopped: bool [N], whether the lane drew a stop token or spent its budget.
+        last: int32 [N], the token to feed next where no forced one is left.
     """
 
     tokens: Array
@@ -65,137 +73,71 @@ class Burst:
     fed: Array
     length: Array
     stopped: Array
-
-
-@functools.partial(jax.jit, static_argnames=("cfg", "block", "score"), donate_argnames=("cache",))
-def prefill(
-    params: tr.Params,
-    cache: Cache,
-    rows: Array,
-    tokens: Array,
-    start: Array,
-    targets: Array,
-    temperature: Array,
-    *,
-    cfg: TransformerConfig,
-    block: int,
-    score: bool,
-) -> tuple[Cache, Array | None, Array | None]:
-    """Writes one chunk of several prefixes into the cache, and scores the tokens that follow on request.
-
-    Chunks are aligned to positions that are multiples of W = block, so a token's arithmetic does not depend on what
-    else is in flight. Padding at the end of a last chunk writes slots beyond the prefix, which nothing reads.
-
-    Args:
-        params: sampling layout.
-        cache: donated.
-        rows: int32 [N], the cache row of each chunk; a value of R or more writes nothing.
-        tokens: int32 [N, W]. start: int32 [N], multiples of W.
-        targets: int32 [N, W], the token after each; read only with score.
-        temperature: float32 scalar.
-
-    Returns:
-        the cache, and with score the log-probabilities of the targets and the entropies, float32 [N, W].
-    """
-    n, w = tokens.shape
-    chex.assert_shape([rows, start], (n,))
-    if w != block:
-        raise ValueError(f"chunks are {w} wide, attention blocks {block}: they must agree")
-    kv, group = cfg.n_kv_heads, cfg.n_heads // cfg.n_kv_heads
-    positions = start[:, None] + jnp.arange(w)
-    n_blocks = start.max() // block + 1
-    x = tr.embed(params, cfg, tokens)
-    keys, values = list(cache.prefix_k), list(cache.prefix_v)
-    at = (rows[:, None, None], jnp.arange(kv)[None, :, None], positions[:, None, :])
-
-    def attend(layer: int, q: Array, k: Array, v: Array) -> tuple[Array, None]:
-        keys[layer] = keys[layer].at[at].set(k.swapaxes(1, 2), mode="drop")
-        values[layer] = values[layer].at[at].set(v.swapaxes(1, 2), mode="drop")
-        q = (q * cfg.head_dim**-0.5).reshape(n, w, kv, group, -1).swapaxes(1, 2).reshape(n, kv, w * group, -1)
-        query_position = jnp.repeat(positions, group, axis=1)[:, None, :, None]
-
-        def step(i: Array, run: attn.Running) -> attn.Running:
-            part = [jax.lax.dynamic_slice_in_dim(c[layer], i * block, block, axis=2) for c in (keys, values)]
-            k_block, v_block = (p.at[rows].get(mode="clip") for p in part)
-            visible = (i * block + jnp.arange(block))[None, None, None, :] <= query_position
-            return attn.absorb(run, q, k_block, v_block, visible)
-
-        out = attn.finish(jax.lax.fori_loop(0, n_blocks, step, attn.begin(q)))
-        return out.reshape(n, kv, w, group, -1).swapaxes(1, 2).reshape(n, w, cfg.n_heads, -1), None
-
-    for i, layer_params in enumerate(params["blocks"]):
-        x, _ = tr.Block(cfg).apply({"params": layer_params}, x, positions, functools.partial(attend, i))
-    cache = dataclasses.replace(cache, prefix_k=tuple(keys), prefix_v=tuple(values))
-    if not score:
-        return cache, None, None
-    log_p, entropy = tr.token_logprobs(params, cfg, x, targets, temperature)
-    return cache, log_p, entropy
+    last: Array
 
 
 def decode_step(
     params: tr.Params,
     cfg: TransformerConfig,
-    block: int,
     cache: Cache,
     tokens: Array,
+    row: Array,
+    slot: Array,
     fork: Array,
     length: Array,
-    write: Array,
 ) -> tuple[Array, Cache]:
     """Feeds one token a lane and returns the logits of the next.
 
     Args:
-        tokens, fork, length: int32 [R, C]; write: bool [R, C], lanes whose key and value are stored.
+        params: sampling layout.
+        tokens, slot, fork, length: int32 [M], M = T x C lanes, C of them a tile. row: int32 [T].
 
     Returns:
-        logits float32 [R, C, V] and the cache with slot `length` of each writing lane set.
+        logits float32 [V, M], and the cache with token `length` of each slot set.
     """
-    r, c = tokens.shape
-    kv, group, d = cfg.n_kv_heads, cfg.n_heads // cfg.n_kv_heads, cfg.head_dim
-    x = tr.embed(params, cfg, tokens)
-    position = fork + length
-    suffix_capacity = cache.suffix_k[0].shape[3]
-    # An idle lane's slot is out of range, and a scatter drops what is out of range.
-    slot = jnp.where(write, length, suffix_capacity)
-    at = (jnp.arange(r)[:, None, None], jnp.arange(kv)[None, None, :], jnp.arange(c)[None, :, None], slot[:, :, None])
-    prefix_blocks = (jnp.where(write, fork, 0).max() + block - 1) // block
-    suffix_blocks = jnp.where(write, length, 0).max() // block + 1
+    m, t = len(tokens), len(row)
+    c, kv, d = m // t, cfg.n_kv_heads, cfg.head_dim
+    group, block = cfg.n_heads // kv, cache.prefix_k[0].shape[-1]
+    x = tr.embed(params, cfg, tokens).T
+    prefix_blocks = (fork.max() + block - 1) // block
+    suffix_blocks = length.max() // block + 1
     suffix_k, suffix_v = list(cache.suffix_k), list(cache.suffix_v)
+    head = jnp.arange(kv)[None]
+    at = (slot[:, None], length[:, None] // block, head)
+    offset = length[:, None] % block
+    lane_fork = jnp.repeat(fork.reshape(t, c), group, axis=1)[:, None, :, None]
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> tuple[Array, None]:
-        suffix_k[layer] = suffix_k[layer].at[at].set(k, mode="drop")
-        suffix_v[layer] = suffix_v[layer].at[at].set(v, mode="drop")
-        # [R, C, H, d] -> [R, K, C * G, d]: all lanes of a row meet a prefix block in one product.
-        q = (q * d**-0.5).reshape(r, c, kv, group, d).swapaxes(1, 2).reshape(r, kv, c * group, d)
-        lane_fork = jnp.repeat(fork, group, axis=1)[:, None, :, None]
+        suffix_k[layer] = suffix_k[layer].at[(*at, slice(None), offset)].set(k.transpose(2, 0, 1))
+        suffix_v[layer] = suffix_v[layer].at[(*at, offset)].set(v.transpose(2, 0, 1))
+        # [H, d, M] -> [T, K, C * G, d]: the lanes of a tile meet a block of their prefix in one product.
+        q = (q * d**-0.5).reshape(kv, group, d, t, c).transpose(3, 0, 4, 1, 2)
+        q_tile, q_lane = q.reshape(t, kv, c * group, d), q.swapaxes(1, 2).reshape(m, kv, group, d)
 
         def over_prefix(i: Array, run: attn.Running) -> attn.Running:
-            k_block, v_block = (
-                jax.lax.dynamic_slice_in_dim(p[layer], i * block, block, axis=2)
-                for p in (cache.prefix_k, cache.prefix_v)
-            )
-            return attn.absorb(run, q, k_block, v_block, (i * block + jnp.arange(block)) < lane_fork)
+            visible = (i * block + jnp.arange(block)) < lane_fork
+            return attn.absorb(run, q_tile, take(cache.prefix_k[layer], row, i), take(cache.prefix_v[layer], row, i), visible)
 
         def over_suffix(i: Array, run: attn.Running) -> attn.Running:
-            k_block, v_block = (
-                jax.lax.dynamic_slice_in_dim(s[layer], i * block, block, axis=3) for s in (suffix_k, suffix_v)
-            )
-            visible = (i * block + jnp.arange(block)) <= length[:, None, :, None, None]
-            return attn.absorb(run, q_lane, k_block, v_block, visible)
+            visible = (i * block + jnp.arange(block)) <= length[:, None, None, None]
+            return attn.absorb(run, q_lane, take(suffix_k[layer], slot, i), take(suffix_v[layer], slot, i), visible)
 
-        run = jax.lax.fori_loop(0, prefix_blocks, over_prefix, attn.begin(q))
-        per_lane = (r, kv, c, group)
-        q_lane = q.reshape(*per_lane, d)
-        run = attn.Running(run.out.reshape(*per_lane, d), run.top.reshape(per_lane), run.total.reshape(per_lane))
+        def by_lane(y: Array) -> Array:
+            return y.reshape(t, kv, c, group, *y.shape[3:]).swapaxes(1, 2).reshape(m, kv, group, *y.shape[3:])
+
+        run = jax.lax.fori_loop(0, prefix_blocks, over_prefix, attn.begin(q_tile))
+        run = attn.Running(by_lane(run.out), by_lane(run.top), by_lane(run.total))
         out = attn.finish(jax.lax.fori_loop(0, suffix_blocks, over_suffix, run))
-        return out.swapaxes(1, 2).reshape(r, c, cfg.n_heads, d), None
+        return out.reshape(m, cfg.n_heads, d).transpose(1, 2, 0), None
 
     for i, layer_params in enumerate(params["blocks"]):
-        x, _ = tr.Block(cfg).apply({"params": layer_params}, x, position, functools.partial(attend, i))
-    return tr.logits(params, cfg, x), dataclasses.replace(cache, suffix_k=tuple(suffix_k), suffix_v=tuple(suffix_v))
+        block_of = tr.Block(cfg, columns=True)
+        x, _ = block_of.apply({"params": layer_params}, x, fork + length, functools.partial(attend, i))
+    cache = dataclasses.replace(cache, suffix_k=tuple(suffix_k), suffix_v=tuple(suffix_v))
+    return tr.column_logits(params, cfg, x), cache
 
 
-@functools.partial(jax.jit, static_argnames=("cfg", "block", "steps"), donate_argnames=("cache",))
+@functools.partial(jax.jit, static_argnames=("cfg", "tile", "width", "steps"), donate_argnames=("cache",))
 def decode(
     params: tr.Params,
     cache: Cache,
@@ -203,7 +145,8 @@ def decode(
     lanes: Lanes,
     *,
     cfg: TransformerConfig,
-    block: int,
+    tile: int,
+    width: int,
     steps: int,
 ) -> tuple[Cache, Burst]:
     """Runs all lanes for up to `steps` tokens, without the host; leaves early once a quarter of them wait for it.
@@ -212,53 +155,75 @@ def decode(
 
     Args:
         params: sampling layout. cache: donated. seed: key of the run.
+        tile, width: places that share a row, and that go through the network together; width is whole tiles, N is
+            whole widths.
     """
-    r, c = lanes.active.shape
-    keys = lane_keys(seed, lanes.path).reshape(-1)
+    n = len(lanes.slot)
+    keys = lane_keys(seed, lanes.path)
     started = lanes.active.sum()
+    scratch = cache.suffix_k[0].shape[0] - 1
 
     def running(burst: Burst) -> Array:
         more_to_feed = burst.fed < lanes.n_forced
         return lanes.active & ~burst.stopped & (more_to_feed | (lanes.budget > 0))
 
     def alive(carry: tuple) -> Array:
-        i, _, _, burst = carry
+        i, _, burst = carry
         return (i < steps) & (4 * running(burst).sum() > 3 * started)
 
-    def body(carry: tuple) -> tuple:
-        i, cache, last, burst = carry
-        go = running(burst)
-        feeding = burst.fed < lanes.n_forced
-        ahead = jnp.take_along_axis(lanes.forced, jnp.minimum(burst.fed, lanes.n_forced - 1)[..., None], axis=-1)
-        token = jnp.where(feeding, ahead[..., 0], last)
-        z, cache = decode_step(params, cfg, block, cache, token, lanes.fork, burst.length, go)
-        fed = burst.fed + (go & feeding)
-        length = burst.length + go
-
-        z = (z / lanes.temperature[..., None]).reshape(r * c, -1)
-        drawn, log_p = (y.reshape(r, c) for y in inverse_cdf(z, uniforms(keys, (lanes.fork + length).reshape(-1))))
-        sampled = go & (fed >= lanes.n_forced) & (lanes.budget > 0)
-        at = (jnp.arange(r)[:, None], jnp.arange(c)[None], jnp.where(sampled, burst.count, steps))
-        count = burst.count + sampled
-        ends = (drawn[..., None] == lanes.stop).any(axis=-1) | (count >= lanes.budget)
-        burst = Burst(
-            tokens=burst.tokens.at[at].set(drawn, mode="drop"),
-            log_probs=burst.log_probs.at[at].set(log_p, mode="drop"),
+    def group_step(g: Array, cache: Cache, burst: Burst) -> tuple[Cache, Burst]:
+        mine, b = jax.tree.map(
+            lambda x: jax.lax.dynamic_slice_in_dim(x, g * width * len(x) // n, width * len(x) // n), (lanes, burst)
+        )
+        own_keys = jax.lax.dynamic_slice_in_dim(keys, g * width, width)
+        go = running_of(mine, b)
+        feeding = b.fed < mine.n_forced
+        ahead = jnp.take_along_axis(mine.forced, jnp.clip(b.fed, 0, mine.n_forced - 1)[:, None], axis=1)[:, 0]
+        token = jnp.where(feeding, ahead, b.last)
+        # An idle place goes through the network too: into the scratch slot, over no prefix.
+        z, cache = decode_step(
+            params, cfg, cache, token, mine.row, jnp.where(go, mine.slot, scratch),
+            jnp.where(go, mine.fork, 0), jnp.where(go, b.length, 0),
+        )  # fmt: skip
+        fed, length = b.fed + (go & feeding), b.length + go
+        drawn, log_p = inverse_cdf(z / mine.temperature, uniforms(own_keys, mine.fork + length))
+        sampled = go & (fed >= mine.n_forced) & (mine.budget > 0)
+        at = (jnp.arange(width), jnp.where(sampled, b.count, steps))
+        count = b.count + sampled
+        ends = (drawn[:, None] == mine.stop).any(axis=-1) | (count >= mine.budget)
+        after = Burst(
+            tokens=b.tokens.at[at].set(drawn, mode="drop"),
+            log_probs=b.log_probs.at[at].set(log_p, mode="drop"),
             count=count,
             fed=fed,
             length=length,
-            stopped=burst.stopped | (sampled & ends),
+            stopped=b.stopped | (sampled & ends),
+            last=jnp.where(sampled, drawn, b.last),
         )
-        return i + 1, cache, jnp.where(sampled, drawn, last), burst
+        put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=g * width, axis=0)
+        return cache, jax.tree.map(put, burst, after)
 
-    zeros = jnp.zeros((r, c), jnp.int32)
+    def running_of(mine: Lanes, b: Burst) -> Array:
+        return mine.active & ~b.stopped & ((b.fed < mine.n_forced) | (mine.budget > 0))
+
+    def body(carry: tuple) -> tuple:
+        i, cache, burst = carry
+        busy = running(burst).reshape(-1, width).any(axis=1)
+        order = jnp.argsort(~busy)  # groups with a running lane first
+        cache, burst = jax.lax.fori_loop(
+            0, busy.sum(), lambda j, state: group_step(order[j], *state), (cache, burst)
+        )
+        return i + 1, cache, burst
+
+    zeros = jnp.zeros(n, jnp.int32)
     burst = Burst(
-        tokens=jnp.zeros((r, c, steps), jnp.int32),
-        log_probs=jnp.zeros((r, c, steps), jnp.float32),
+        tokens=jnp.zeros((n, steps), jnp.int32),
+        log_probs=jnp.zeros((n, steps), jnp.float32),
         count=zeros,
         fed=zeros,
         length=lanes.length,
-        stopped=jnp.zeros((r, c), bool),
+        stopped=jnp.zeros(n, bool),
+        last=zeros,
     )
-    _, cache, _, burst = jax.lax.while_loop(alive, body, (jnp.int32(0), cache, zeros, burst))
+    _, cache, burst = jax.lax.while_loop(alive, body, (jnp.int32(0), cache, burst))
     return cache, burst

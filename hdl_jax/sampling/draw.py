@@ -46,18 +46,18 @@ def inverse_cdf(logits: Array, u: Array) -> tuple[Array, Array]:
     """Draws one token a lane by inverse CDF; block sums first, then inside the block that holds u.
 
     Args:
-        logits: float32 [N, V], already divided by the temperature.
+        logits: float32 [V, N], a lane a column, already divided by the temperature.
         u: [N] in [0, 1).
 
     Returns:
         tokens int32 [N] and their log-probabilities float32 [N]. A token of probability 0 is never drawn.
     """
-    n, v = logits.shape
-    width = 1 << max(1, (v - 1).bit_length() // 2)
-    blocks = -(-v // width)
-    top = logits.max(axis=-1, keepdims=True)
-    mass = jnp.pad(jnp.exp(logits - top), ((0, 0), (0, blocks * width - v))).reshape(n, blocks, width)
-    block_mass = mass.sum(axis=-1)
+    v, n = logits.shape
+    width = 1 << max(1, v.bit_length() // 2)
+    blocked = jnp.pad(logits, ((0, -v % width), (0, 0)), constant_values=-jnp.inf).reshape(-1, width, n)
+    # Maxima and sums go block by block: one long reduction of few columns would keep a single core busy.
+    top = blocked.max(axis=1).max(axis=0)
+    block_mass = jnp.exp(blocked - top).sum(axis=1).T  # [N, blocks]
     cumulative = jnp.cumsum(block_mass, axis=-1)
     total = cumulative[:, -1]
     x = u * total
@@ -73,7 +73,8 @@ def inverse_cdf(logits: Array, u: Array) -> tuple[Array, Array]:
 
     block = pick(cumulative, block_mass, x)
     before = jnp.take_along_axis(cumulative - block_mass, block[:, None], axis=-1)[:, 0]
-    inside = jnp.take_along_axis(mass, block[:, None, None], axis=1)[:, 0]
+    lane = jnp.arange(n)
+    inside = jnp.exp(blocked[block, :, lane] - top[:, None])  # [N, width]
     token = block * width + pick(jnp.cumsum(inside, axis=-1), inside, x - before)
-    log_p = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0] - top[:, 0] - jnp.log(total)
+    log_p = logits[token, lane] - top - jnp.log(total)
     return token.astype(jnp.int32), log_p

@@ -20,14 +20,15 @@ from hdl_jax.domains.domain import EnvironmentFailure
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.sampling import cache as kv
-from hdl_jax.sampling.pool import LaneState, Pool
+from hdl_jax.sampling.pool import Pool
 from hdl_jax.sampling.requests import Call, Held, Job, Release, Request, Sample, Score, Scored
 
 T = TypeVar("T")
 
-_unstack = jax.jit(tr.unstack)
+_sampling_layout = jax.jit(tr.sampling_layout, static_argnums=1)
 
-# How long a dispatch waits for environments that are about to answer, in seconds, while other lanes could go on.
+# How long a dispatch waits for environments that are about to answer, in seconds, while other lanes could go on; not at
+# all where they have lately taken longer.
 PATIENCE_S = 0.002
 
 
@@ -47,64 +48,77 @@ class Waiting:
     """Requests of one coroutine that take rows together or not at all, as (slot among its results, request)."""
 
     running: Running
-    pool: Pool
     requests: list[tuple[int, Sample | Score]]
 
 
 @dataclasses.dataclass
 class Usage:
-    """What the engine spent since it was last reset: wall-clock and sampled tokens by phase, seconds and counts."""
+    """What the engine spent since it was last reset.
+
+    Attributes:
+        seconds: wall-clock by phase: those of requests (device work), `verify` (waiting for environments and
+            verifiers), `schedule` (methods and bookkeeping on the host).
+        sampled, fed, prefilled: by phase, tokens drawn, tokens that went through a decode step (draws and forced
+            ones), and tokens of prefill chunks, padding included.
+    """
 
     seconds: dict[str, float] = dataclasses.field(default_factory=lambda: collections.defaultdict(float))
     sampled: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    fed: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    prefilled: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
 
 class Engine:
     """Samples and scores with one policy.
 
     Args:
-        cfg: the policy's shape.
-        shapes: the pools; a family goes to the smallest that runs all its lanes at once, else to the widest.
+        cfg: the policy's shape. shape: of the cache.
         seed: of all draws.
-        block: attention block and prefill chunk, tokens.
+        tile: lanes of a family that read its prefix together.
+        width: lanes that go through the network together, whole tiles: all of them where weights are the cost, fewer
+            where a lane is, since idle ones among them cost as much as busy ones.
+        chunks: blocks of prefixes that go through the network together.
         steps: most decode steps between two looks at the host.
         forced_width: most observation tokens fed in one dispatch.
-        prefill_rows: prefixes prefilled side by side.
         workers: threads for environments and verifiers.
     """
 
     def __init__(
         self,
         cfg: TransformerConfig,
-        shapes: Sequence[kv.PoolShape],
+        shape: kv.CacheShape,
         *,
         seed: int,
-        block: int = 64,
+        tile: int = 1,
+        width: int = 16,
+        chunks: int = 4,
         steps: int = 16,
         forced_width: int = 16,
-        prefill_rows: int = 8,
-        workers: int = 2,
+        workers: int = 16,
     ):
-        ordered = sorted(shapes, key=lambda s: s.lanes)
-        self.pools = [
-            Pool(i, cfg, s, block=block, steps=steps, forced_width=forced_width, prefill_rows=prefill_rows)
-            for i, s in enumerate(ordered)
-        ]
+        self.cfg = cfg
+        self.pool = Pool(
+            cfg, shape, tile=tile, width=width, chunks=chunks, steps=steps, forced_width=forced_width
+        )
         self.seed = jax.random.key(seed)
         self.workers = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="environment")
         self.usage = Usage()
         self.params: tr.Params | None = None
+        self._answer_s = 0.0  # what an environment's answer takes, lately
 
     def load(self, params: tr.Params) -> None:
         """Takes new weights (stacked); the sampling layout is made once here. No cached prefix outlives this."""
-        assert not any(row for pool in self.pools for row in pool.rows), "weights change only between rollouts"
-        self.params = _unstack(params)
+        self.unload()
+        self.params = _sampling_layout(params, self.cfg)
+
+    def unload(self) -> None:
+        """Gives the weights' memory back until the next `load`; an update has better use for it."""
+        assert not any(self.pool.rows), "weights change only between rollouts"
+        self.params = None
 
     def warm_up(self) -> None:
         """Compiles everything a rollout can need, before the first step."""
-        params = self._loaded()
-        for pool in self.pools:
-            pool.warm_up(params, self.seed)
+        self.pool.warm_up(self._loaded(), self.seed)
 
     def _loaded(self) -> tr.Params:
         if self.params is None:
@@ -134,13 +148,13 @@ class Engine:
         try:
             return self._loop(len(jobs), on_done)
         except BaseException:
-            for pool in self.pools:
-                pool.clear()
+            self.pool.clear()
             raise
 
     def _loop(self, jobs: int, on_done: Callable[[], None]) -> list:
         done: dict[int, Any] = {}
         while len(done) < jobs:
+            begun = time.perf_counter()
             ready, self._ready = sorted(self._ready, key=lambda r: r.order), []
             for running in ready:
                 try:
@@ -148,11 +162,12 @@ class Engine:
                 except StopIteration as stop:
                     done[running.order] = stop.value
                     for held in running.held:
-                        self.pools[held.pool].release(held)
+                        self.pool.release(held)
                     on_done()
                 else:
                     self._ask(running, requests)
             self._admit()
+            self.usage.seconds["schedule"] += time.perf_counter() - begun
             worked = self._device_work()
             if self._waiting and not (worked or self._ready or self._futures):
                 raise RuntimeError(
@@ -172,25 +187,24 @@ class Engine:
                 self._submit(request.function, self._answer(running, slot))
             elif isinstance(request, Release):
                 running.held.remove(request.held)
-                self.pools[request.held.pool].release(request.held)
+                self.pool.release(request.held)
                 self._deliver(running, slot)(None)
             elif isinstance(request, Sample) and isinstance(request.prefix, Held):
                 running.held.remove(request.prefix)
-                self.pools[request.prefix.pool].resume(request.prefix, request, self._deliver(running, slot))
+                self.pool.resume(request.prefix, request, running.order, self._deliver(running, slot))
             elif isinstance(request, Score) and request.hold:
                 holds.append((slot, request))
             else:
-                self._waiting.append(Waiting(running, self._pool_of(request), [(slot, request)]))
+                self._waiting.append(Waiting(running, [(slot, request)]))
         if holds:
             # A coroutine goes on only when it has every row it holds: two that each held some and waited for more
             # would wait for ever.
-            pool = self._pool_of(holds[0][1])
-            if len(holds) > pool.shape.rows:
+            if len(holds) > self.pool.shape.rows:
                 raise ValueError(
-                    f"{len(holds)} roots of one problem must be held at once, but the widest pool has "
-                    f"{pool.shape.rows} rows: raise its rows in engine.pools"
+                    f"{len(holds)} roots of one problem must be held at once, but the cache has {self.pool.shape.rows} "
+                    "rows: raise engine.rows"
                 )
-            self._waiting.append(Waiting(running, pool, holds))
+            self._waiting.append(Waiting(running, holds))
 
     def _deliver(self, running: Running, slot: int) -> Callable[[Any], None]:
         def deliver(result: Any) -> None:
@@ -207,79 +221,79 @@ class Engine:
     def _answer(self, running: Running, slot: int) -> Callable[[Any, Exception | None], None]:
         return lambda answer, failure: self._deliver(running, slot)(answer if failure is None else failure)
 
-    def _pool_of(self, request: Sample | Score) -> Pool:
-        """Scores go where continuations run, since a held row is continued in place."""
-        if isinstance(request, Score):
-            return self.pools[-1]
-        return next((p for p in self.pools if p.shape.lanes >= len(request.lanes)), self.pools[-1])
-
     def _admit(self) -> None:
         """Gives free rows to waiting requests, problem by problem, oldest request first."""
         self._waiting.sort(key=lambda w: w.running.order)
-        free = {pool.index: pool.free_rows() for pool in self.pools}
+        free = self.pool.free_rows()
         left = []
         for waiting in self._waiting:
-            rows = free[waiting.pool.index]
-            if len(rows) < len(waiting.requests):
-                rows.clear()  # whoever is first in line gets the next rows
+            if len(free) < len(waiting.requests):
+                free.clear()  # whoever is first in line gets the next rows
                 left.append(waiting)
                 continue
             for slot, request in waiting.requests:
-                waiting.pool.admit(rows.pop(0), request, self._deliver(waiting.running, slot))
+                order, deliver = waiting.running.order, self._deliver(waiting.running, slot)
+                self.pool.admit(free.pop(0), request, order, deliver)
         self._waiting = left
 
     def _device_work(self) -> bool:
-        """All prefill chunks that are due, then one decode burst a pool. Returns whether there was any."""
-        params, worked = self._loaded(), False
-        for pool in self.pools:
-            while True:
-                begun = time.perf_counter()
-                chunks = pool.prefill(params)
-                if not chunks:
-                    break
-                self._book(chunks, time.perf_counter() - begun)
-                worked = True
-        for pool in self.pools:
-            lanes = pool.running()
-            if not lanes:
-                continue
-            begun = time.perf_counter()
-            phases = [pool.phase(r) for r, _, _ in lanes]
-            before = [len(lane.tokens) for _, _, lane in lanes]
-            ended = pool.decode(params, self.seed, self._step)
-            for phase, n, (_, _, lane) in zip(phases, before, lanes, strict=True):
-                self.usage.sampled[phase] += len(lane.tokens) - n
-            self._book(collections.Counter(phases), time.perf_counter() - begun)
-            for r, c, lane, stopped in ended:
-                self._turn_over(pool, r, c, lane, stopped)
-            worked = True
-        return worked
+        """All prefill that is due, then one decode burst. Returns whether there was any."""
+        params, pool = self._loaded(), self.pool
+        begun = time.perf_counter()
+        chunks = pool.prefill(params)
+        if chunks:
+            self._book(chunks, time.perf_counter() - begun)
+            for phase, n in chunks.items():
+                self.usage.prefilled[phase] += n * pool.shape.block
+        running = [pool.slots[s] for s in pool.running()]
+        if not running:
+            return bool(chunks)
+        begun = time.perf_counter()
+        lanes = [(pool.phase(lane), lane, len(lane.tokens), lane.length) for lane in running if lane is not None]
+        ended = pool.decode(params, self.seed, self._step)
+        fed: collections.Counter[str] = collections.Counter()
+        for phase, lane, tokens, length in lanes:
+            self.usage.sampled[phase] += len(lane.tokens) - tokens
+            fed[phase] += lane.length - length
+        self.usage.fed += fed
+        self._book(fed, time.perf_counter() - begun)
+        begun = time.perf_counter()
+        for slot, stopped in ended:
+            self._turn_over(slot, stopped)
+        self.usage.seconds["schedule"] += time.perf_counter() - begun
+        return True
 
     def _book(self, shares: Mapping[str, int], seconds: float) -> None:
-        """Splits a dispatch's wall-clock among the phases that shared it, by lanes or chunks.
-
-        Nothing waits for a prefill that returns no scores, so its device time may show in the dispatch after it.
-        """
+        """Splits a dispatch's wall-clock among the phases that shared it, by tokens fed or chunks."""
         total = sum(shares.values())
         for phase, share in shares.items():
             self.usage.seconds[phase] += seconds * share / total
 
-    def _turn_over(self, pool: Pool, r: int, c: int, lane: LaneState, stopped: bool) -> None:
+    def _turn_over(self, slot: int, stopped: bool) -> None:
+        lane = self.pool.slots[slot]
+        assert lane is not None
         respond = lane.lane.respond
         if respond is None:
-            return pool.finish_lane(r, c, stopped)
+            return self.pool.finish_lane(slot, stopped)
         new = lane.tokens[len(lane.tokens) - lane.fresh :]
 
         def answered(answer: tuple[list[int], int] | None, failure: Exception | None) -> None:
             if answer is None:
-                pool.finish_lane(r, c, stopped, failure)
+                self.pool.finish_lane(slot, stopped, failure)
             else:
-                pool.feed(r, c, *answer)
+                self.pool.feed(slot, *answer)
 
         return self._submit(functools.partial(respond, new, stopped), answered)
 
     def _submit(self, function: Callable[[], Any], answered: Callable[[Any, Exception | None], None]) -> None:
-        self._futures[self.workers.submit(function)] = answered
+        def timed() -> Any:
+            begun = time.perf_counter()
+            try:
+                return function()
+            finally:
+                self._answer_s = 0.9 * self._answer_s + 0.1 * (time.perf_counter() - begun)
+
+        self._futures[self.workers.submit(timed)] = answered
 
     def _collect(self, block: bool) -> None:
         """Takes in what environments and verifiers have answered."""
@@ -288,7 +302,7 @@ class Engine:
         begun = time.perf_counter()
         concurrent.futures.wait(
             self._futures,
-            timeout=None if block else PATIENCE_S,
+            timeout=None if block else PATIENCE_S if self._answer_s < PATIENCE_S else 0,
             return_when=concurrent.futures.FIRST_COMPLETED if block else concurrent.futures.ALL_COMPLETED,
         )
         for future in [f for f in self._futures if f.done()]:

@@ -58,7 +58,6 @@ class LaneResult:
 class Held:
     """A cache row that keeps a scored prefix for its continuations. Given to one Sample request, which frees it."""
 
-    pool: int
     row: int
     tokens: np.ndarray
 
