@@ -120,11 +120,13 @@ def lower_step(cfg: TransformerConfig, attention: str, devices: list[Any], token
             block = whole(block, cut["blocks"])
             return tr.Block(cfg).apply({"params": block}, x, batch.layout.positions, attend)[0], None
 
-        hidden, _ = jax.lax.scan(layer, tr.embed(outer, cfg, batch.tokens), params["blocks"])
-        log_p, _ = tr.token_logprobs(outer, cfg, hidden[batch.source], batch.target, count=batch.count)
+        hidden, _ = jax.lax.scan(layer, tr.embed(outer, cfg, jnp.asarray(batch.tokens)), params["blocks"])
+        log_p, _ = tr.token_logprobs(
+            outer, cfg, hidden[batch.source], jnp.asarray(batch.target), count=jnp.asarray(batch.count)
+        )
         trained = jnp.arange(tokens) < batch.count
         old = jax.lax.stop_gradient(log_p)
-        return surrogate(log_p, old, batch.advantage, trained, clip_low=0.2, clip_high=0.28)[0]
+        return surrogate(log_p, old, jnp.asarray(batch.advantage), trained, clip_low=0.2, clip_high=0.28)[0]
 
     def step(params: tr.Params, grads: tr.Params, streams: packing.Batch) -> tr.Params:
         mine = jax.tree.map(lambda x: x[0], streams)

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ctx = Context(domain, chat, config, 1, config.rollout.temperature)
         jobs = [METHODS["hdl"](ctx, p) for p in problems]
         groups = engine.run(jobs, 1) if together else [engine.run([job], 1)[0] for job in jobs]
-        tokens[name] = [t.tokens for group in groups for t in group.trajectories]
+        tokens[name] = [t.tokens for group in groups if group for t in group.trajectories]
 
     slow = Slow(plain, 0.001 if args.tiny else LATENCY_S)
     times = common.interleaved(

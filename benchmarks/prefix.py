@@ -33,31 +33,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     lanes, length, new = (4, 24, 4) if args.tiny else (16, 1024, 128)
     prefix = common.prompts(cfg, 1, length, SEED)[0]
     paths = [Lane((Stream.ROOT, 0, 0, length, 0, i), length, new, 1.0, common.NEVER) for i in range(lanes)]
-    sides = {
-        "shared": (common.make_engine(cfg, families=1, lanes=lanes, prefix=length, suffix=new), [(prefix, tuple(paths))]),
-        "separate": (
-            common.make_engine(cfg, families=lanes, lanes=1, prefix=length, suffix=new),
-            [(prefix, (path,)) for path in paths],
-        ),
-    }  # fmt: skip
+    families: dict[str, list[tuple[np.ndarray, tuple[Lane, ...]]]] = {
+        "shared": [(prefix, tuple(paths))],
+        "separate": [(prefix, (path,)) for path in paths],
+    }
+    engines = {
+        name: common.make_engine(cfg, families=len(f), lanes=lanes // len(f), prefix=length, suffix=new)
+        for name, f in families.items()
+    }
     results: dict[str, list[LaneResult]] = {}
 
     def run(name: str) -> None:
-        engine, families = sides[name]
-        answers = engine.run([job(families)], 0)[0]
+        answers = engines[name].run([job(families[name])], 0)[0]
         results[name] = [lane for family in answers for lane in family]
 
-    for engine, _ in sides.values():
+    for engine in engines.values():
         engine.load(params)
         engine.warm_up()
     times = common.interleaved(
-        {name: functools.partial(run, name) for name in sides}, repeats=args.repeats, measure=common.seconds_of
+        {name: functools.partial(run, name) for name in families}, repeats=args.repeats, measure=common.seconds_of
     )
     pairs = list(zip(results["shared"], results["separate"], strict=True))
     same = sum(np.array_equal(a.tokens, b.tokens) for a, b in pairs)
     # A token drawn differently by a rounded sum would end the comparison of that lane there.
-    ends = [len(a.tokens) if np.array_equal(a.tokens, b.tokens) else int(np.argmin(a.tokens == b.tokens)) for a, b in pairs]
-    gap = max(float(np.abs(a.log_probs[:n] - b.log_probs[:n]).max(initial=0)) for (a, b), n in zip(pairs, ends, strict=True))
+    ends = [
+        len(a.tokens) if np.array_equal(a.tokens, b.tokens) else int(np.argmin(a.tokens == b.tokens)) for a, b in pairs
+    ]
+    gap = max(
+        float(np.abs(a.log_probs[:n] - b.log_probs[:n]).max(initial=0)) for (a, b), n in zip(pairs, ends, strict=True)
+    )
     common.figure(
         "prefix/speedup", unit="x", **common.ratio(times["separate"], times["shared"]),
         shared_s=times["shared"].median, separate_s=times["separate"].median,

@@ -1,6 +1,6 @@
 """Tokens a second against lanes and length, 135M shape, decode and prefill.
 
-    python -m benchmarks.scaling
+python -m benchmarks.scaling
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         engine = common.make_engine(cfg, families=1, lanes=lanes, prefix=prefix, suffix=new)
         engine.load(params)
         engine.warm_up()
-        rows = common.prompts(cfg, 1, prefix, SEED)
+        rows = list(common.prompts(cfg, 1, prefix, SEED))
         times = common.interleaved(
             {
                 "whole": functools.partial(common.sample, engine, rows, lanes=lanes, new_tokens=new),

@@ -112,7 +112,8 @@ def measure(cfg: TransformerConfig, times: int, count: int, repeats: int) -> Non
         if worst > 1e-5 * max(norm, 1.0) and cfg.dtype == "float32":
             raise RuntimeError(f"{name} gives another gradient than whole rows: {worst:.1e} of {norm:.1e}")
     timings = common.interleaved(runs, repeats=repeats)
-    temp = {name: c.memory_analysis().temp_size_in_bytes for name, c in compiled.items()}
+    memory = {name: c.memory_analysis() for name, c in compiled.items()}
+    temp = {name: m.temp_size_in_bytes for name, m in memory.items() if m is not None}
     faster = min(("alone", "rows"), key=lambda name: timings[name].median)
     setting = {
         "families": count,

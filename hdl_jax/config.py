@@ -151,11 +151,10 @@ def validate(config: Any) -> None:
     positive = (
         "steps rollout.problems_per_step rollout.group_size rollout.temperature rollout.max_prompt_tokens "
         "rollout.max_response_tokens rollout.max_action_tokens branch.roots branch.points_per_root branch.min_spacing "
-        "reflection.max_tokens reflection.temperature engine.rows engine.lanes engine.context_tokens engine.block engine.tile engine.width engine.chunks engine.steps "
-        "engine.workers "
-        "learn.learning_rate learn.max_grad_norm learn.clip_low learn.clip_high learn.minibatches "
-        "learn.tokens_per_microbatch eval.every eval.variations eval.episodes eval.temperature oracle.positions "
-        "oracle.samples checkpoint.every log.rollouts_every"
+        "reflection.max_tokens reflection.temperature engine.rows engine.lanes engine.context_tokens engine.block "
+        "engine.tile engine.width engine.chunks engine.steps engine.workers learn.learning_rate learn.max_grad_norm "
+        "learn.clip_low learn.clip_high learn.minibatches learn.tokens_per_microbatch eval.every eval.variations "
+        "eval.episodes eval.temperature oracle.positions oracle.samples checkpoint.every log.rollouts_every"
     )
     for name in positive.split():
         value = _field(config, name)

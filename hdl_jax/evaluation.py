@@ -43,10 +43,7 @@ def evaluate(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int)
         )
     ctx = Context(domain, chat, config, step, cfg.temperature)
     with tqdm(total=cfg.variations, desc=f"evaluate {cfg.split}", unit="problem", leave=False) as bar:
-        jobs = [
-            complete(ctx, p, cfg.episodes, Stream.EVALUATION, "eval")
-            for p in problems[: cfg.variations]
-        ]
+        jobs = [complete(ctx, p, cfg.episodes, Stream.EVALUATION, "eval") for p in problems[: cfg.variations]]
         played = engine.run(jobs, step, on_done=bar.update)
     verdicts = [[t.verdict for t in episodes if t.verdict] for episodes in played]
     score, score_se = clustered([[v.reward for v in vs] for vs in verdicts])

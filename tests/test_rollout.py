@@ -6,6 +6,7 @@ import collections
 
 import numpy as np
 import pytest
+import support
 from support import STOPS, EchoDomain, context, play, same_log_probs
 
 from hdl_jax.domains.domain import EnvironmentFailure, Problem
@@ -186,6 +187,18 @@ def test_other_shapes_and_signals(shared, roots, points, continuations, signal):
     total = sum(continuations)
     assert [t.origin for t in group.trajectories] == [None] * roots + [r for r in range(roots) for _ in range(total)]
     assert not group.reflections and len(group.scores) == roots
+
+
+@pytest.mark.parametrize("signal", ["hindsight", "entropy", "uniform"])
+def test_the_smallest_engine_plays_the_same_groups(shared, params, signal):
+    """As many rows as a problem has roots, which is all that the config asks for, and one lane at a time."""
+    small = support.engine(rows=2, lanes=1)
+    small.load(params)
+    expected, got = (play(e, hdl, context(branch__signal=signal)) for e in (shared, small))
+    for a, b in zip(expected, got, strict=True):
+        assert a.points == b.points
+        for x, y in zip(a.trajectories, b.trajectories, strict=True):
+            assert x.tokens.tolist() == y.tokens.tolist() and same_log_probs(x.log_probs, y.log_probs)
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------

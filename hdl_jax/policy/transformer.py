@@ -84,9 +84,9 @@ class Linear(nn.Module):
 class Block(nn.Module):
     """One layer: attention and gated MLP, each behind an RMSNorm.
 
-    x is [..., D] with free leading dimensions, or with `columns` [D, M], a token a column: the sampling layout. With the
-    few tokens of a decode step the weights are the large side of every product, and a CPU reads them a fifth faster as
-    the left side.
+    x is [..., D] with free leading dimensions, or with `columns` [D, M], a token a column: the sampling layout. With
+    the few tokens of a decode step the weights are the large side of every product, and a CPU reads them a fifth faster
+    as the left side.
     """
 
     cfg: TransformerConfig
@@ -151,10 +151,10 @@ def sampling_layout(params: Params, cfg: TransformerConfig) -> Params:
     """
 
     def of_layer(i: int) -> Callable[[Array], Array]:
-        return lambda p: (p[i].T.astype(cfg.dtype) if p.ndim == 3 else p[i])
+        return lambda p: p[i].T.astype(cfg.dtype) if p.ndim == 3 else p[i]
 
     blocks = tuple(jax.tree.map(of_layer(i), params["blocks"]) for i in range(cfg.n_layers))
-    cast = {name: params[name].astype(cfg.dtype) for name in ("embed", "head") if name in params}
+    cast: Params = {name: params[name].astype(cfg.dtype) for name in ("embed", "head") if name in params}
     return {**params, **cast, "blocks": blocks}
 
 

@@ -78,19 +78,23 @@ def empty(cfg: TransformerConfig, shape: CacheShape) -> Cache:
     )
 
 
-def take(store: Array, index: Array, block: Array) -> Array:
-    """One block of several rows or slots: store [X, blocks, ...], index int32 [M], block int32 scalar -> [M, ...]."""
+def take(keys: Array, values: Array, index: Array, block: Array) -> tuple[Array, Array]:
+    """One block of several rows or slots: stores [X, blocks, ...], index int32 [M], block int32 scalar -> [M, ...]."""
 
-    def copies(store: Array, index: Array, block: Array) -> Array:
+    def copies(keys: Array, values: Array, index: Array, block: Array) -> tuple[Array, Array]:
         # XLA's CPU gather works out an address for every number; a loop of plain copies is 4 to 6 times as fast.
-        rest, zero = store.shape[2:], jnp.zeros_like(block)
-        at = (block, *[zero] * len(rest))
-        return jax.lax.map(lambda m: jax.lax.dynamic_slice(store, (m, *at), (1, 1, *rest))[0, 0], index)
+        def one(m: Array) -> tuple[Array, Array]:
+            at = (m, block, *[jnp.zeros_like(block)] * (keys.ndim - 2))
+            k, v = (jax.lax.dynamic_slice(x, at, (1, 1, *x.shape[2:]))[0, 0] for x in (keys, values))
+            return k, v
 
-    def gather(store: Array, index: Array, block: Array) -> Array:
-        return store.at[index, block].get(mode="promise_in_bounds")
+        return jax.lax.map(one, index)
 
-    return jax.lax.platform_dependent(store, index, block, cpu=copies, default=gather)
+    def gather(keys: Array, values: Array, index: Array, block: Array) -> tuple[Array, Array]:
+        k, v = (x.at[index, block].get(mode="promise_in_bounds") for x in (keys, values))
+        return k, v
+
+    return jax.lax.platform_dependent(keys, values, index, block, cpu=copies, default=gather)
 
 
 def cache_bytes(cfg: TransformerConfig, shape: CacheShape) -> int:

@@ -116,11 +116,11 @@ def decode_step(
 
         def over_prefix(i: Array, run: attn.Running) -> attn.Running:
             visible = (i * block + jnp.arange(block)) < lane_fork
-            return attn.absorb(run, q_tile, take(cache.prefix_k[layer], row, i), take(cache.prefix_v[layer], row, i), visible)
+            return attn.absorb(run, q_tile, *take(cache.prefix_k[layer], cache.prefix_v[layer], row, i), visible)
 
         def over_suffix(i: Array, run: attn.Running) -> attn.Running:
             visible = (i * block + jnp.arange(block)) <= length[:, None, None, None]
-            return attn.absorb(run, q_lane, take(suffix_k[layer], slot, i), take(suffix_v[layer], slot, i), visible)
+            return attn.absorb(run, q_lane, *take(suffix_k[layer], suffix_v[layer], slot, i), visible)
 
         def by_lane(y: Array) -> Array:
             return y.reshape(t, kv, c, group, *y.shape[3:]).swapaxes(1, 2).reshape(m, kv, group, *y.shape[3:])
@@ -210,9 +210,7 @@ def decode(
         i, cache, burst = carry
         busy = running(burst).reshape(-1, width).any(axis=1)
         order = jnp.argsort(~busy)  # groups with a running lane first
-        cache, burst = jax.lax.fori_loop(
-            0, busy.sum(), lambda j, state: group_step(order[j], *state), (cache, burst)
-        )
+        cache, burst = jax.lax.fori_loop(0, busy.sum(), lambda j, state: group_step(order[j], *state), (cache, burst))
         return i + 1, cache, burst
 
     zeros = jnp.zeros(n, jnp.int32)

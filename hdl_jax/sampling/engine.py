@@ -97,9 +97,7 @@ class Engine:
         workers: int = 16,
     ):
         self.cfg = cfg
-        self.pool = Pool(
-            cfg, shape, tile=tile, width=width, chunks=chunks, steps=steps, forced_width=forced_width
-        )
+        self.pool = Pool(cfg, shape, tile=tile, width=width, chunks=chunks, steps=steps, forced_width=forced_width)
         self.seed = jax.random.key(seed)
         self.workers = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="environment")
         self.usage = Usage()

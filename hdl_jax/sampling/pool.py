@@ -118,6 +118,8 @@ class Pool:
         """Gives a free row to a request that brings its own prefix; it is prefilled by the next `prefill`."""
         tokens = request.tokens if isinstance(request, Score) else request.prefix
         assert isinstance(tokens, np.ndarray) and self.rows[row] is None
+        if not len(tokens) or (isinstance(request, Sample) and not request.lanes):
+            raise ValueError("a prefix needs at least one token, and a Sample at least one lane")
         if len(tokens) > self.shape.prefix:
             raise ValueError(
                 f"a prefix of {len(tokens)} tokens does not fit a cache row of {self.shape.prefix}: raise "
@@ -233,7 +235,7 @@ class Pool:
         return done
 
     def _prefill(self, params: tr.Params, chunks: list[tuple[int, int]], temperature: float | None) -> Any:
-        """Dispatches up to `chunks` chunks. Returns [2, chunks, block] log-probabilities and entropies, on the device."""
+        """Dispatches some chunks. Returns log-probabilities and entropies, [2, chunks, block], on the device."""
         n, w = self.chunks, self.shape.block
         rows, blocks = np.full(n, self.shape.rows, np.int32), np.zeros(n, np.int32)
         tokens, targets = np.zeros((n, w), np.int32), np.zeros((n, w), np.int32)
@@ -264,7 +266,7 @@ class Pool:
         return [s for s, lane in enumerate(self.slots) if lane is not None and not lane.waiting]
 
     def _places(self, running: list[int]) -> list[tuple[int, int]]:
-        """(place, slot) of each running lane: families side by side, whole tiles each, those of one depth together."""
+        """(place, slot) of each running lane: families side by side, whole tiles each."""
         families: dict[int, list[int]] = {}
         for slot in running:
             lane = self.slots[slot]

@@ -61,7 +61,7 @@ def prefill(
 
         def step(i: Array, run: attn.Running) -> attn.Running:
             visible = (i * w + jnp.arange(w)) <= query_position
-            return attn.absorb(run, q, take(keys[layer], rows, i), take(values[layer], rows, i), visible)
+            return attn.absorb(run, q, *take(keys[layer], values[layer], rows, i), visible)
 
         out = attn.finish(jax.lax.fori_loop(0, blocks.max() + 1, step, attn.begin(q)))
         return out.reshape(n, kv, w, group, d).transpose(1, 3, 4, 0, 2).reshape(cfg.n_heads, d, n * w), None
