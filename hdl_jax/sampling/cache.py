@@ -25,7 +25,6 @@ from jax import Array
 
 from hdl_jax.policy.presets import TransformerConfig
 
-
 # Numbers in a block from which on a CPU copies it sooner than it gathers it.
 LARGE = 4096
 
