@@ -13,7 +13,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13; do \
 	"$$p" -c '$(USABLE)' 2>/dev/null && { command -v "$$p"; break; }; done)
 WORKERS ?= auto
-BENCH ?= ceilings sampler peers_step
+BENCH ?= ceilings sampler peers_step prefix update methods engine scaling
 VENV := .venv
 RUN := $(VENV)/bin/python
 
