@@ -201,7 +201,7 @@ def _row_shape(held: Sequence[Family], length: int, streams: Streams) -> tuple[i
     return flash.row_shape(streams.attention, streams.row_shapes(length), segments)
 
 
-def _batch(held: Sequence[Family], length: int, streams: Streams, row_shape: tuple[int, int] | None = None) -> Batch:
+def _batch(held: Sequence[Family], length: int, streams: Streams, row_shape: tuple[int, int] | None) -> Batch:
     tokens = np.zeros(length, np.int32)
     start = np.arange(length, dtype=np.int32)
     prefix_start, prefix_end = start.copy(), start.copy()

@@ -76,6 +76,11 @@ class Burst:
     last: Array
 
 
+def running(lanes: Lanes, burst: Burst) -> Array:
+    """bool [N], the lanes that have something to feed or may sample."""
+    return lanes.active & ~burst.stopped & ((burst.fed < lanes.n_forced) | (lanes.budget > 0))
+
+
 def decode_step(
     params: tr.Params,
     cfg: TransformerConfig,
@@ -163,20 +168,16 @@ def decode(
     started = lanes.active.sum()
     scratch = cache.suffix_k[0].shape[0] - 1
 
-    def running(burst: Burst) -> Array:
-        more_to_feed = burst.fed < lanes.n_forced
-        return lanes.active & ~burst.stopped & (more_to_feed | (lanes.budget > 0))
-
     def alive(carry: tuple) -> Array:
         i, _, burst = carry
-        return (i < steps) & (4 * running(burst).sum() > 3 * started)
+        return (i < steps) & (4 * running(lanes, burst).sum() > 3 * started)
 
     def group_step(g: Array, cache: Cache, burst: Burst) -> tuple[Cache, Burst]:
         mine, b = jax.tree.map(
             lambda x: jax.lax.dynamic_slice_in_dim(x, g * width * len(x) // n, width * len(x) // n), (lanes, burst)
         )
         own_keys = jax.lax.dynamic_slice_in_dim(keys, g * width, width)
-        go = running_of(mine, b)
+        go = running(mine, b)
         feeding = b.fed < mine.n_forced
         ahead = jnp.take_along_axis(mine.forced, jnp.clip(b.fed, 0, mine.n_forced - 1)[:, None], axis=1)[:, 0]
         token = jnp.where(feeding, ahead, b.last)
@@ -203,12 +204,9 @@ def decode(
         put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=g * width, axis=0)
         return cache, jax.tree.map(put, burst, after)
 
-    def running_of(mine: Lanes, b: Burst) -> Array:
-        return mine.active & ~b.stopped & ((b.fed < mine.n_forced) | (mine.budget > 0))
-
     def body(carry: tuple) -> tuple:
         i, cache, burst = carry
-        busy = running(burst).reshape(-1, width).any(axis=1)
+        busy = running(lanes, burst).reshape(-1, width).any(axis=1)
         order = jnp.argsort(~busy)  # groups with a running lane first
         cache, burst = jax.lax.fori_loop(0, busy.sum(), lambda j, state: group_step(order[j], *state), (cache, burst))
         return i + 1, cache, burst

@@ -96,7 +96,6 @@ class Engine:
         forced_width: int = 16,
         workers: int = 16,
     ):
-        self.cfg = cfg
         self.pool = Pool(cfg, shape, tile=tile, width=width, chunks=chunks, steps=steps, forced_width=forced_width)
         self.seed = jax.random.key(seed)
         self.workers = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="environment")
@@ -107,7 +106,7 @@ class Engine:
     def load(self, params: tr.Params) -> None:
         """Takes new weights (stacked); the sampling layout is made once here. No cached prefix outlives this."""
         self.unload()
-        self.params = _sampling_layout(params, self.cfg)
+        self.params = _sampling_layout(params, self.pool.cfg)
 
     def unload(self) -> None:
         """Gives the weights' memory back until the next `load`; an update has better use for it."""
@@ -243,12 +242,16 @@ class Engine:
             self._book(chunks, time.perf_counter() - begun)
             for phase, n in chunks.items():
                 self.usage.prefilled[phase] += n * pool.shape.block
-        running = [pool.slots[s] for s in pool.running()]
+        running = pool.running()
         if not running:
             return bool(chunks)
         begun = time.perf_counter()
-        lanes = [(pool.phase(lane), lane, len(lane.tokens), lane.length) for lane in running if lane is not None]
-        ended = pool.decode(params, self.seed, self._step)
+        lanes = [
+            (pool.phase(lane), lane, len(lane.tokens), lane.length)
+            for lane in (pool.slots[s] for s in running)
+            if lane is not None
+        ]
+        ended = pool.decode(params, self.seed, self._step, running)
         fed: collections.Counter[str] = collections.Counter()
         for phase, lane, tokens, length in lanes:
             self.usage.sampled[phase] += len(lane.tokens) - tokens

@@ -49,17 +49,18 @@ class LaneState:
 
 @dataclasses.dataclass
 class RowState:
-    """A family in flight: its request, prefill progress, lanes still waiting for a slot, and finished ones.
+    """A family in flight: its request, lanes still waiting for a slot, and finished ones.
 
     Attributes:
         order: of the problem that asked; earlier ones are served first.
+        prefilled: whether its prefix is in the cache.
     """
 
     request: Sample | Score
     tokens: np.ndarray
     deliver: Callable[[Any], None]
     order: int
-    prefilled: int = 0
+    prefilled: bool = False
     log_probs: np.ndarray | None = None
     entropies: np.ndarray | None = None
     queue: collections.deque[tuple[int, Lane]] = dataclasses.field(default_factory=collections.deque)
@@ -135,7 +136,7 @@ class Pool:
         """Starts lanes on a held row: its KV is there already."""
         row = self._row(held.row)
         assert row.held, "a held row is used once"
-        self.rows[held.row] = RowState(request, row.tokens, deliver, order, prefilled=len(row.tokens))
+        self.rows[held.row] = RowState(request, row.tokens, deliver, order, prefilled=True)
         self._start(held.row)
 
     def release(self, held: Held) -> None:
@@ -207,9 +208,7 @@ class Pool:
     def prefill(self, params: tr.Params) -> collections.Counter[str]:
         """Prefills all that waits for it. Returns chunks by phase; empty when there was nothing."""
         done: collections.Counter[str] = collections.Counter()
-        waiting = sorted(
-            ((row.order, r) for r, row in enumerate(self.rows) if row is not None and row.prefilled < len(row.tokens))
-        )
+        waiting = sorted((row.order, r) for r, row in enumerate(self.rows) if row is not None and not row.prefilled)
         # One dispatch scores at one temperature, or not at all.
         by_temperature: dict[float | None, list[int]] = {}
         for _, r in waiting:
@@ -230,7 +229,6 @@ class Pool:
                     n = len(row.log_probs[at])
                     row.log_probs[at], row.entropies[at] = values[0, i, :n], values[1, i, :n]
             for r in rows:
-                self._row(r).prefilled = len(self._row(r).tokens)
                 self._prefilled(r)
         return done
 
@@ -252,6 +250,7 @@ class Pool:
 
     def _prefilled(self, r: int) -> None:
         row = self._row(r)
+        row.prefilled = True
         if isinstance(row.request, Sample):
             return self._start(r)
         assert row.log_probs is not None and row.entropies is not None
@@ -300,9 +299,9 @@ class Pool:
         arrays: Any = (row, slot, active, fork, length, forced, n_forced, budget, stop, temperature, path)
         return device.Lanes(*arrays)  # as NumPy has them: the dispatch moves them
 
-    def decode(self, params: tr.Params, seed: Any, step: int) -> list[tuple[int, bool]]:
-        """One burst. Returns (slot, drew a stop token) of the lanes whose turn ended."""
-        places = self._places(self.running())
+    def decode(self, params: tr.Params, seed: Any, step: int, running: list[int]) -> list[tuple[int, bool]]:
+        """One burst of the lanes in those slots. Returns (slot, drew a stop token) of those whose turn ended."""
+        places = self._places(running)
         burst = jax.device_get(self._decode(params, seed, self.lanes(places, step)))
         if not np.isfinite(burst.log_probs).all():
             raise FloatingPointError(
