@@ -59,10 +59,10 @@ def default() -> ConfigDict:
     config.engine.rows = 32  # prefixes in flight: prompts, reflection prompts, roots with their continuations
     config.engine.lanes = 128  # sampled paths in flight
     config.engine.context_tokens = 512  # longest prefix: prompt, hindsight and a whole response
-    config.engine.block = 32  # tokens of a cache block, an attention block, a prefill chunk
+    config.engine.block = 64  # tokens of a cache block, an attention block, a prefill chunk
     config.engine.tile = 1  # lanes of a family that read its prefix together; more for long prefixes
     config.engine.width = 16  # lanes that go through the network together; engine.lanes where weights are large
-    config.engine.chunks = 4  # prefill chunks that do
+    config.engine.chunks = 8  # prefill chunks that do
     config.engine.steps = 16  # decode steps between two looks at the environments
     config.engine.workers = 16  # threads for environments and verifiers
 

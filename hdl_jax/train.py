@@ -28,6 +28,7 @@ from hdl_jax.checkpoint import Checkpoints, config_differences
 from hdl_jax.compilations import count_compilations
 from hdl_jax.domains.domain import Problem
 from hdl_jax.evaluation import evaluate
+from hdl_jax.host_memory import return_freed_blocks
 from hdl_jax.learn import state as train_state
 from hdl_jax.learn.advantage import group_advantages
 from hdl_jax.learn.update import Updater
@@ -226,6 +227,7 @@ def train(config: Any, workdir: Path) -> None:
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    return_freed_blocks()
     logging.set_verbosity(logging.WARNING)  # Orbax tells every option it has at INFO
     try:
         if _DRY_RUN.value:

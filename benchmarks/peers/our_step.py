@@ -13,6 +13,7 @@ from benchmarks import common
 from benchmarks.peers.protocol import Channel, peak_rss_bytes, specification
 from hdl_jax import config as config_lib
 from hdl_jax.domains.domain import Verdict
+from hdl_jax.host_memory import return_freed_blocks
 from hdl_jax.learn import state as learn_state
 from hdl_jax.learn.advantage import group_advantages
 from hdl_jax.learn.update import Updater
@@ -37,6 +38,7 @@ def trajectory(prompt: np.ndarray, lane: LaneResult, reward: float) -> Trajector
 
 
 def main() -> None:
+    return_freed_blocks()
     channel, spec = Channel(), specification()
     cfg, lanes, length, new = TransformerConfig(**spec["shape"]), spec["generations"], spec["prompt"], spec["new"]
     learn = config_lib.default().learn

@@ -16,17 +16,12 @@ decode attention on CPU twice as fast as [K, B, d].
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import flax.struct
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from hdl_jax.policy.presets import TransformerConfig
-
-# Numbers in a block from which on a CPU copies it sooner than it gathers it.
-LARGE = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,23 +79,8 @@ def empty(cfg: TransformerConfig, shape: CacheShape) -> Cache:
 
 def take(keys: Array, values: Array, index: Array, block: Array) -> tuple[Array, Array]:
     """One block of several rows or slots: stores [X, blocks, ...], index int32 [M], block int32 scalar -> [M, ...]."""
-
-    def copies(keys: Array, values: Array, index: Array, block: Array) -> tuple[Array, Array]:
-        # XLA's CPU gather works out an address for every number; for large blocks a loop of plain copies is several
-        # times as fast, for small ones its bookkeeping costs more than that.
-        def one(m: Array) -> tuple[Array, Array]:
-            at = (m, block, *[jnp.zeros_like(block)] * (keys.ndim - 2))
-            k, v = (jax.lax.dynamic_slice(x, at, (1, 1, *x.shape[2:]))[0, 0] for x in (keys, values))
-            return k, v
-
-        return jax.lax.map(one, index)
-
-    def gather(keys: Array, values: Array, index: Array, block: Array) -> tuple[Array, Array]:
-        k, v = (x.at[index, block].get(mode="promise_in_bounds") for x in (keys, values))
-        return k, v
-
-    cpu = copies if math.prod(keys.shape[2:]) >= LARGE else gather
-    return jax.lax.platform_dependent(keys, values, index, block, cpu=cpu, default=gather)
+    k, v = (x.at[index, block].get(mode="promise_in_bounds") for x in (keys, values))
+    return k, v
 
 
 def cache_bytes(cfg: TransformerConfig, shape: CacheShape) -> int:
