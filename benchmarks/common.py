@@ -24,17 +24,13 @@ import numpy as np
 
 from benchmarks.peers.protocol import peak_rss_bytes as peak_rss_bytes
 from hdl_jax.policy import transformer as tr
-from hdl_jax.policy.presets import TransformerConfig
+from hdl_jax.policy.presets import PRESETS, TransformerConfig
 from hdl_jax.sampling.cache import CacheShape
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.engine import Engine
 from hdl_jax.sampling.requests import Lane, LaneResult, Sample
 
-# SmolLM2-135M's published shape (its config.json).
-SMOLLM2_135M = TransformerConfig(
-    vocab_size=49_152, d_model=576, n_layers=30, n_heads=9, n_kv_heads=3, head_dim=64, d_ff=1536,
-    rope_theta=100_000.0, norm_eps=1e-5, tie_embeddings=True,
-)  # fmt: skip
+SMOLLM2_135M = PRESETS["smollm2-135m"]
 # The same ratios, for tests: a benchmark at this size shows that it runs, and nothing else.
 TINY = TransformerConfig(
     vocab_size=512, d_model=48, n_layers=2, n_heads=3, n_kv_heads=1, head_dim=16, d_ff=96,

@@ -62,15 +62,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.engine.rows, config.engine.lanes = 4, 16
     else:
         config.engine.rows, config.engine.lanes = 64, 256
-    plain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
-    engine = setup_run.make_engine(config)
-    engine.load(setup_run.load_policy(config))
+    plain, policy = setup_run.make_domain(config), setup_run.make_policy(config)
+    engine = setup_run.make_engine(config, policy.shape)
+    engine.load(policy.load(None))
     engine.warm_up()
     problems = plain.problems("train")[:n]
     tokens: dict[str, list[np.ndarray]] = {}
 
     def play(name: str, domain: Any, together: bool) -> None:
-        ctx = Context(domain, chat, config, 1, config.rollout.temperature)
+        ctx = Context(domain, policy.chat, config, 1, config.rollout.temperature)
         jobs = [METHODS["hdl"](ctx, p) for p in problems]
         groups = engine.run(jobs, 1) if together else [engine.run([job], 1)[0] for job in jobs]
         tokens[name] = [t.tokens for group in groups if group for t in group.trajectories]
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     count = count_compilations()
     before = count()
     for step in range(3 if args.tiny else 20):
-        ctx = Context(plain, chat, config, step, config.rollout.temperature)
+        ctx = Context(plain, policy.chat, config, step, config.rollout.temperature)
         method = METHODS[("hdl", "grpo")[step % 2]]
         engine.run([method(ctx, p) for p in plain.problems("train")[step : step + 1 + step % 4]], step)
     common.figure("engine/recompilations", count() - before, "programs", steps=3 if args.tiny else 20)

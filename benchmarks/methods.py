@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.tiny:
             tiny(config)
     first = configs[SIDES[0]]
-    domain, chat = setup_run.make_domain(first), setup_run.make_chat(first)
-    engine = setup_run.make_engine(first)
-    engine.load(setup_run.load_policy(first))
+    domain, policy = setup_run.make_domain(first), setup_run.make_policy(first)
+    engine = setup_run.make_engine(first, policy.shape)
+    engine.load(policy.load(None))
     engine.warm_up()
     problems, n = domain.problems("train"), first.rollout.problems_per_step
     seconds = {method: 0.0 for method in SIDES}
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         took = {}
         for method in SIDES:
             config = configs[method]
-            ctx = Context(domain, chat, config, step, config.rollout.temperature)
+            ctx = Context(domain, policy.chat, config, step, config.rollout.temperature)
             engine.take_usage()
             begun = time.perf_counter()
             with common.no_garbage():

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from hdl_jax.localize import SIGNALS
 from hdl_jax.policy.flash import ATTENTION
-from hdl_jax.policy.presets import PRESETS, TransformerConfig, preset
+from hdl_jax.policy.presets import DTYPES
 from hdl_jax.rollout.methods import METHODS
 from hdl_jax.sampling.cache import CacheShape
 
@@ -27,14 +27,20 @@ def default() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0
     config.method = "hdl"  # hdl | grpo
-    config.steps = 30
+    config.total_steps = 30
 
     config.domain = ConfigDict()
     config.domain.name = "errands"
 
     config.policy = ConfigDict()
-    config.policy.preset = "errands"
-    config.policy.weights = ""  # a safetensors file of ours; empty: the weights that ship with the preset
+    # errands (embedded) | a Hugging Face folder | FILE.gguf | package:NAME | a preset; see hdl_jax/policy/source.py
+    config.policy.source = "errands"
+    config.policy.dtype = "float32"  # of computation and cache; the optimizer's copy of the weights is float32
+    config.policy.system = ""  # system prompt of every conversation; empty: what the chat template puts
+    config.policy.thinking = False  # whether the policy thinks before it speaks; reflections never do
+
+    config.mesh = ConfigDict()
+    config.mesh.devices = 1  # that parameters and training state are cut over (fsdp)
 
     config.rollout = ConfigDict()
     config.rollout.problems_per_step = 8
@@ -145,16 +151,15 @@ def validate(config: Any) -> None:
     need(
         config.branch.signal in SIGNALS, f"branch.signal={config.branch.signal!r}: must be one of {', '.join(SIGNALS)}"
     )
-    need(
-        config.policy.preset in PRESETS, f"policy.preset={config.policy.preset!r}: must be one of {', '.join(PRESETS)}"
-    )
+    need(config.policy.dtype in DTYPES, f"policy.dtype={config.policy.dtype!r}: must be one of {', '.join(DTYPES)}")
     positive = (
-        "steps rollout.problems_per_step rollout.group_size rollout.temperature rollout.max_prompt_tokens "
-        "rollout.max_response_tokens rollout.max_action_tokens branch.roots branch.points_per_root branch.min_spacing "
-        "reflection.max_tokens reflection.temperature engine.rows engine.lanes engine.context_tokens engine.block "
-        "engine.tile engine.width engine.chunks engine.steps engine.workers learn.learning_rate learn.max_grad_norm "
-        "learn.clip_low learn.clip_high learn.minibatches learn.tokens_per_microbatch eval.every eval.variations "
-        "eval.episodes eval.temperature oracle.positions oracle.samples checkpoint.every log.rollouts_every"
+        "total_steps mesh.devices rollout.problems_per_step rollout.group_size rollout.temperature "
+        "rollout.max_prompt_tokens rollout.max_response_tokens rollout.max_action_tokens branch.roots "
+        "branch.points_per_root branch.min_spacing reflection.max_tokens reflection.temperature engine.rows "
+        "engine.lanes engine.context_tokens engine.block engine.tile engine.width engine.chunks engine.steps "
+        "engine.workers learn.learning_rate learn.max_grad_norm learn.clip_low learn.clip_high learn.minibatches "
+        "learn.tokens_per_microbatch eval.every eval.variations eval.episodes eval.temperature oracle.positions "
+        "oracle.samples checkpoint.every log.rollouts_every"
     )
     for name in positive.split():
         value = _field(config, name)
@@ -230,11 +235,6 @@ def _field(config: Any, name: str) -> Any:
 def _counts(values: Any) -> bool:
     """Whether this is a non-empty sequence of positive whole numbers."""
     return isinstance(values, list | tuple) and len(values) > 0 and all(isinstance(n, int) and n > 0 for n in values)
-
-
-def policy_shape(config: Any) -> TransformerConfig:
-    """The policy's shape."""
-    return preset(config.policy.preset)
 
 
 def cache_shape(config: Any) -> CacheShape:

@@ -52,17 +52,17 @@ def main(argv: Sequence[str]) -> int:
         config.eval.update(split=args.split, variations=args.variations, episodes=args.episodes)
         config.oracle.problems = args.oracle
         config_lib.validate(config)
-        domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+        domain, policy = setup_run.make_domain(config), setup_run.make_policy(config)
         setup_run.check_sizes(config, domain)
-        setup_run.check_prompts(config, domain, chat, (config.eval.split,))
-        like = {"params": tr.abstract_params(config_lib.policy_shape(config))}
+        setup_run.check_prompts(config, domain, policy.chat, (config.eval.split,))
+        like = {"params": tr.abstract_params(policy.shape)}
         params = load_checkpoint(args.workdir / "checkpoints" / str(step), like).state["params"]
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         parser.error(str(error))
-    engine = setup_run.make_engine(config)
+    engine = setup_run.make_engine(config, policy.shape)
     engine.load(params)
     measure = oracle.measure if args.oracle else evaluate
-    metrics = measure(engine, domain, chat, config, step)
+    metrics = measure(engine, domain, policy.chat, config, step)
     rows = []
     for name, value in metrics.items():
         if not name.endswith("_se"):

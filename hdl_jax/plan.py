@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from hdl_jax import config as config_lib
 from hdl_jax import setup_run
+from hdl_jax.mesh import bytes_a_device
 from hdl_jax.policy import transformer as tr
+from hdl_jax.policy.presets import PRESETS
+from hdl_jax.policy.source import EMBEDDED
 from hdl_jax.sampling.cache import cache_bytes
 
 
 def plan(config: Any) -> str:
-    """The plan as text. Raises ValueError or FileNotFoundError as a run would, before any work."""
+    """The plan as text. Raises what a run would, before any work; needs no weights where a preset is named."""
     config_lib.validate(config)
-    domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+    domain, source = setup_run.make_domain(config), config.policy.source
     setup_run.check_sizes(config, domain)
-    longest = setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
-    shape = config_lib.policy_shape(config)
-    parameters = tr.parameter_count(setup_run.load_policy(config))
+    if source in PRESETS and source != EMBEDDED:
+        shape, prompts = dataclasses.replace(PRESETS[source], dtype=config.policy.dtype), "unknown without a vocabulary"
+    else:
+        policy = setup_run.make_policy(config)
+        shape = policy.shape
+        longest = setup_run.check_prompts(config, domain, policy.chat, ("train", config.eval.split))
+        prompts = f"{max(longest.values())} of {config.rollout.max_prompt_tokens} tokens"
     cache = config_lib.cache_shape(config)
     total, arithmetic = config_lib.total_group_size(config)
-    rollout = config.rollout
+    rollout, devices = config.rollout, config.mesh.devices
     most = rollout.problems_per_step * total * rollout.max_response_tokens
     steps_an_epoch = len(domain.problems("train")) // rollout.problems_per_step
-    mib = 2**20
+    held = bytes_a_device(shape, devices) | {"cache": cache_bytes(shape, cache)}
     lines = [
         f"method          {config.method}" + (f", signal {config.branch.signal}" if config.method == "hdl" else ""),
-        f"policy          {config.policy.preset}: {parameters:,} parameters, vocabulary {shape.vocab_size}",
+        f"policy          {source}: {tr.parameter_count(tr.abstract_params(shape)):,} parameters, vocabulary "
+        f"{shape.vocab_size}, computes in {shape.dtype}",
         f"data            {domain.name}: {len(domain.problems('train')):,} train, "
-        f"{len(domain.problems(config.eval.split)):,} {config.eval.split}; longest prompt "
-        f"{max(longest.values())} of {rollout.max_prompt_tokens} tokens",
+        f"{len(domain.problems(config.eval.split)):,} {config.eval.split}; longest prompt {prompts}",
         f"step            {rollout.problems_per_step} problems x {arithmetic} trajectories, "
         f"at most {most:,} response tokens",
-        f"run             {config.steps} steps of {steps_an_epoch} an epoch, evaluated every {config.eval.every}: "
-        f"{config.eval.variations} variations x {config.eval.episodes} episodes",
-        # float32: parameters, their gradient, and AdamW's two moments.
-        f"train state     {16 * parameters / mib:.1f} MiB: parameters, gradient, two moments, float32",
-        f"cache           {cache_bytes(shape, cache) / mib:.1f} MiB: {cache.rows} rows of {cache.prefix} tokens, "
-        f"{cache.lanes} lanes of {cache.suffix}",
+        f"run             {config.total_steps} steps of {steps_an_epoch} an epoch, evaluated every "
+        f"{config.eval.every}: {config.eval.variations} variations x {config.eval.episodes} episodes",
+        f"cache           {cache.rows} rows of {cache.prefix} tokens, {cache.lanes} lanes of {cache.suffix}",
         f"update          packed streams of at most {config.learn.tokens_per_microbatch:,} tokens, "
         f"{config.learn.attention} attention",
+        f"memory          on each of {devices} device{'s' * (devices > 1)}, activations apart (docs/memory.md):",
+        *(f"  {name:<14}{size(n):>10}" for name, n in held.items()),
+        f"  {'in all':<14}{size(sum(held.values())):>10}",
     ]
     return "\n".join(lines)
+
+
+def size(n: int) -> str:
+    """Bytes in words."""
+    return f"{n / 2**30:.2f} GiB" if n >= 2**30 else f"{n / 2**20:.1f} MiB"

@@ -1,6 +1,7 @@
 """The report of one run, a page complete in itself: `python -m hdl_jax.report WORKDIR` writes WORKDIR/report.html.
 
-It reads config.json, metrics.jsonl and rollouts/, whatever of them is there, and needs no policy and no network.
+It reads config.json, policy.json, metrics.jsonl and rollouts/, whatever of them is there, and needs no policy and no
+network.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hdl_jax.metrics import Row, read_metrics, series
 from hdl_jax.report_anatomy import group_html, visible
 from hdl_jax.report_figures import Line, line_chart, number, stacked_chart
 from hdl_jax.report_page import page
+from hdl_jax.report_policy import policy_html
 from hdl_jax.rollout.store import StoredTrajectory, read_groups, stored_steps
 
 # A page of a long run stays a few megabytes: this many steps, evenly spread, and groups of each.
@@ -48,7 +50,8 @@ def write_report(workdir: str | os.PathLike[str]) -> Path:
     config_path = workdir / "config.json"
     config = flat_config(json.loads(config_path.read_text(encoding="utf-8"))) if config_path.is_file() else {}
     name = workdir.resolve().name
-    body = "".join([_heading(name, config, rows), _curves(rows), _localization(rows), _anatomy(workdir, config)])
+    heading = _heading(name, config, rows) + policy_html(workdir)
+    body = "".join([heading, _curves(rows), _localization(rows), _anatomy(workdir, config)])
     path = workdir / "report.html"
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page(f"hdl_jax: {name}", body, _SCRIPT), encoding="utf-8")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from hdl_jax import config as config_lib
 from hdl_jax.domains.domain import Domain
 from hdl_jax.domains.errands import Errands
-from hdl_jax.policy import transformer as tr
+from hdl_jax.domains.reasoning import Reasoning
 from hdl_jax.policy.chat import Chat
-from hdl_jax.policy.tokenizer import SentencePieceTokenizer
-from hdl_jax.policy.weights import load_params
+from hdl_jax.policy.presets import TransformerConfig
+from hdl_jax.policy.source import Policy, open_policy
 from hdl_jax.sampling.engine import Engine
 
-ASSETS = Path(__file__).parent / "assets"
-DOMAINS = {"errands": Errands}
+DOMAINS: dict[str, Callable[[], Domain]] = {"errands": Errands, "reasoning": Reasoning}
 
 
 def make_domain(config: Any) -> Domain:
@@ -25,29 +24,17 @@ def make_domain(config: Any) -> Domain:
     return DOMAINS[config.domain.name]()
 
 
-def make_chat(config: Any) -> Chat:
-    """The chat of the config's policy; its vocabulary ships with the preset."""
-    return Chat(SentencePieceTokenizer.load(ASSETS / f"{config.policy.preset}.model"))
+def make_policy(config: Any) -> Policy:
+    """The config's policy, its weights not yet read. Raises as `open_policy` does."""
+    policy = config.policy
+    return open_policy(policy.source, dtype=policy.dtype, system=policy.system, thinking=policy.thinking)
 
 
-def load_policy(config: Any) -> tr.Params:
-    """Float32 parameters of the config's policy.
-
-    Raises:
-        FileNotFoundError: `policy.weights` names a file that is not there.
-    """
-    path = Path(config.policy.weights) if config.policy.weights else ASSETS / f"{config.policy.preset}.safetensors"
-    if not path.is_file():
-        hint = "check policy.weights" if config.policy.weights else "build it with `python -m hdl_jax.warmstart`"
-        raise FileNotFoundError(f"no policy weights at {path}: {hint}")
-    return load_params(path, tr.abstract_params(config_lib.policy_shape(config)))
-
-
-def make_engine(config: Any) -> Engine:
-    """An engine of the config's shape, without weights yet."""
+def make_engine(config: Any, shape: TransformerConfig) -> Engine:
+    """An engine of the config's sizes for a policy of that shape, without weights yet."""
     engine = config.engine
     return Engine(
-        config_lib.policy_shape(config),
+        shape,
         config_lib.cache_shape(config),
         seed=config.seed,
         tile=engine.tile,

@@ -43,7 +43,7 @@ from hdl_jax.rollout.tokenclass import Classify, classifier
 from hdl_jax.rollout.trajectory import Group
 
 # Fields that may differ between a run and its continuation: they change what is kept or shown, not what is learnt.
-RESUMABLE = ("steps", "log", "checkpoint", "engine.workers")
+RESUMABLE = ("total_steps", "log", "checkpoint", "engine.workers")
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "The run's config file.", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run writes everything.")
@@ -86,7 +86,7 @@ def refusing() -> Iterator[None]:
     """Tells a refusal, which needs no traceback, from an error in mid-run, which does."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         raise Refused(str(error)) from error
 
 
@@ -105,16 +105,18 @@ def train(config: Any, workdir: Path) -> None:
     # ---- what the run is made of ------------------------------------------------------------------------------------
     with refusing():
         config_lib.validate(config)
-        domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+        if config.mesh.devices > 1:
+            raise ValueError(f"mesh.devices={config.mesh.devices}: so far a run takes 1; --dry_run plans for more")
+        domain, policy = setup_run.make_domain(config), setup_run.make_policy(config)
+        chat = policy.chat
         setup_run.check_sizes(config, domain)
         setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
-        shape = config_lib.policy_shape(config)
         classify = classifier(domain, chat)
         tx = train_state.optimizer(config.learn)
-        state = train_state.create(setup_run.load_policy(config), tx)
-        engine = setup_run.make_engine(config)
+        state = train_state.create(policy.load(None), tx)
+        engine = setup_run.make_engine(config, policy.shape)
         longest = config_lib.longest_trajectory(config)
-        updater = Updater(shape, tx, config.learn, config.rollout.temperature, longest)
+        updater = Updater(policy.shape, tx, config.learn, config.rollout.temperature, longest)
         method = METHODS[config.method]
         workdir.mkdir(parents=True, exist_ok=True)
 
@@ -129,11 +131,14 @@ def train(config: Any, workdir: Path) -> None:
                     f"{workdir} holds a run whose config differs in {', '.join(changed)}: use another --workdir, or go "
                     "back to its config.json"
                 )
-            if saved.step > config.steps:
-                raise ValueError(f"{workdir} has done {saved.step} steps already, more than steps={config.steps}")
+            if saved.step > config.total_steps:
+                raise ValueError(
+                    f"{workdir} has done {saved.step} steps already, more than total_steps={config.total_steps}"
+                )
             state, first_step = saved.state, saved.step
             print(f"resuming {workdir} after step {first_step}", file=sys.stderr, flush=True)
     (workdir / "config.json").write_text(json.dumps(config.to_dict(), indent=2) + "\n")
+    (workdir / "policy.json").write_text(json.dumps(policy.described(), indent=2, ensure_ascii=False) + "\n")
     writer = MetricsWriter(workdir, resumed_step=first_step if saved is not None else -1)
     drop_after(workdir, first_step)
 
@@ -172,10 +177,10 @@ def train(config: Any, workdir: Path) -> None:
         save(0, metrics)
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
-    batches = itertools.islice(
-        problem_order(domain.problems("train"), config.seed, config.rollout.problems_per_step), first_step, config.steps
-    )
-    bar = tqdm(batches, desc=f"train {config.method}", unit="step", initial=first_step, total=config.steps)
+    last_step = config.total_steps
+    order = problem_order(domain.problems("train"), config.seed, config.rollout.problems_per_step)
+    batches = itertools.islice(order, first_step, last_step)
+    bar = tqdm(batches, desc=f"train {config.method}", unit="step", initial=first_step, total=last_step)
     for step, problems in enumerate(bar, first_step + 1):
         step_begun = time.perf_counter()
 
@@ -204,15 +209,15 @@ def train(config: Any, workdir: Path) -> None:
         metrics["rollout/dropped_problems"] = len(problems) - len(groups)
         metrics |= {f"timing_s/{phase}": s for phase, s in usage.seconds.items()}
         metrics |= {"timing_s/rollout": rollout_s, "timing_s/update": update_s}
-        evaluated = step % config.eval.every == 0 or step == config.steps
+        evaluated = step % config.eval.every == 0 or step == last_step
         if evaluated:
-            metrics |= measure(step, with_oracle=step == config.steps)
-        if groups and (step in (1, config.steps) or step % config.log.rollouts_every == 0):
+            metrics |= measure(step, with_oracle=step == last_step)
+        if groups and (step in (1, last_step) or step % config.log.rollouts_every == 0):
             write_groups(workdir, step, groups, advantages, chat.tokenizer.decode, share=config.log.rollout_share)
         metrics["timing_s/step"] = time.perf_counter() - step_begun
         metrics["perf/compilations"] = count()
         writer.write(step, metrics)
-        if evaluated or step % config.checkpoint.every == 0 or step == config.steps:
+        if evaluated or step % config.checkpoint.every == 0 or step == last_step:
             save(step, metrics)
         bar.set_postfix(reward=f"{metrics.get('reward/mean', 0):.3f}", tokens=sum(usage.sampled.values()))
 

@@ -39,7 +39,7 @@ from hdl_jax.domains.errands_record import hint, reflect, retry_points
 from hdl_jax.domains.errands_teacher import Attempt, Noise, play
 from hdl_jax.localize.reflection import parse_steps
 from hdl_jax.policy import transformer
-from hdl_jax.policy.chat import Chat
+from hdl_jax.policy.chat import Chat, ControlChat
 from hdl_jax.policy.presets import TransformerConfig, preset
 from hdl_jax.policy.tokenizer import PAD, train_vocabulary
 from hdl_jax.policy.weights import save_params
@@ -132,7 +132,7 @@ def example(chat: Chat, talk: Script) -> Example:
 class _Recorder:
     """Stands in for the tokenizer before there is one: notes the texts that a conversation is made of."""
 
-    bos_id = end_id = user_id = assistant_id = 0
+    vocab_size = bos_id = end_id = user_id = assistant_id = 0
 
     def __init__(self):
         self.texts: list[str] = []
@@ -149,7 +149,7 @@ def vocabulary_texts(seed: int) -> list[str]:
     """Every text of the first conversations, cut where the chat cuts them."""
     recorder = _Recorder()
     for talk in itertools.islice(scripts("train", seed), VOCABULARY_SCRIPTS):
-        example(Chat(recorder), talk)
+        example(ControlChat(recorder), talk)
     return recorder.texts
 
 
@@ -280,7 +280,7 @@ def greedy_replies(
     for _ in range(limit):
         chosen = np.asarray(following(params, rows, ends - 1))
         rows[going, ends[going]] = chosen[going]
-        going &= chosen != chat.tokenizer.end_id
+        going &= chosen != chat.end_id
         ends += going
         if not going.any():
             break
@@ -322,7 +322,7 @@ def main() -> None:
     # Both files are replaced together at the end: new words beside old weights would be gibberish.
     with tempfile.TemporaryDirectory(dir=args.out) as fresh:
         vocabulary, weights = Path(fresh) / "errands.model", Path(fresh) / "errands.safetensors"
-        chat = Chat(train_vocabulary(vocabulary_texts(args.seed), vocabulary, cfg.vocab_size))
+        chat = ControlChat(train_vocabulary(vocabulary_texts(args.seed), vocabulary, cfg.vocab_size))
         params = train(chat, cfg, args.steps, args.seed)
         save_params(weights, params, ml_dtypes.bfloat16)
         for path in (vocabulary, weights):

@@ -14,8 +14,9 @@ import numpy as np
 from hdl_jax import config as config_lib
 from hdl_jax.domains.domain import EnvironmentFailure, Problem, Step, Verdict
 from hdl_jax.policy import transformer as tr
-from hdl_jax.policy.chat import Chat, Texts
+from hdl_jax.policy.chat import Chat, ControlChat
 from hdl_jax.policy.presets import TransformerConfig
+from hdl_jax.policy.texts import EMBEDDED
 from hdl_jax.rollout.context import Context
 from hdl_jax.sampling.cache import CacheShape
 from hdl_jax.sampling.draw import Stream
@@ -204,7 +205,8 @@ class PairTokenizer:
 
 assert 6 + len(PairTokenizer.PIECES) == VOCABULARY
 STOPS = (PairTokenizer.end_id, 62, 63)  # several ways to end a turn, or random weights would rarely end one
-TEXTS = Texts(
+TEXTS = dataclasses.replace(
+    EMBEDDED,
     lead="",
     turn="{action}.{observation}.",
     reflection="{opening}.{attempt}{feedback}",
@@ -213,7 +215,7 @@ TEXTS = Texts(
 
 
 def chat() -> Chat:
-    chat = Chat(PairTokenizer(), TEXTS)
+    chat = ControlChat(PairTokenizer(), TEXTS)
     chat.stop_ids = STOPS
     return chat
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdl_jax.policy.chat import Chat, Texts
+from hdl_jax.policy.chat import ControlChat
+from hdl_jax.policy.texts import EMBEDDED
 from hdl_jax.policy.tokenizer import ASSISTANT, BOS, END, USER, SentencePieceTokenizer
 from hdl_jax.warmstart import ASSETS
 
 TOKENIZER = SentencePieceTokenizer.load(ASSETS / "errands.model")
-CHAT = Chat(TOKENIZER)
+CHAT = ControlChat(TOKENIZER)
 OPENING = "clean shirt to chest . pen to crate . hall"
 TURNS = [("ok go study", "desk shelf"), ("open desk", "desk : pen"), ("done", "over")]
 
@@ -67,7 +70,7 @@ def test_texts_that_look_like_templates_are_left_alone():
 
 
 def test_another_wording_is_used_as_given():
-    chat = Chat(TOKENIZER, Texts(lead="", hindsight="[{feedback}][{reflection}]"))
+    chat = ControlChat(TOKENIZER, dataclasses.replace(EMBEDDED, lead="", hindsight="[{feedback}][{reflection}]"))
     assert TOKENIZER.decode(chat.prompt("task ", chat.hindsight("f", "r"))) == "task [f][r]"
 
 

@@ -21,7 +21,7 @@ def run(*arguments: str, config: str = CONFIG) -> subprocess.CompletedProcess[st
 
 def test_dry_run_prints_the_plan_and_touches_nothing(tmp_path):
     workdir = tmp_path / "run"
-    done = run("--dry_run", f"--workdir={workdir}", "--config.steps=7", config=f"{CONFIG}:method=grpo,seed=1")
+    done = run("--dry_run", f"--workdir={workdir}", "--config.total_steps=7", config=f"{CONFIG}:method=grpo,seed=1")
     assert done.returncode == 0, done.stderr
     assert "method          grpo" in done.stdout and "7 steps" in done.stdout and "parameters" in done.stdout
     assert not workdir.exists()
@@ -31,9 +31,11 @@ def test_dry_run_prints_the_plan_and_touches_nothing(tmp_path):
     "arguments, config, message",
     [
         pytest.param(["--config.learn.rate=1"], CONFIG, "the config has no field 'rate'", id="unknown field"),
-        pytest.param(["--config.steps=many"], CONFIG, "steps", id="wrong type"),
+        pytest.param(["--config.total_steps=many"], CONFIG, "total_steps", id="wrong type"),
         pytest.param(["--config.branch.continuations=(2,3)"], CONFIG, "2 x (1 + 2 + 3) = 12", id="group size"),
-        pytest.param(["--config.policy.weights=nowhere.safetensors"], CONFIG, "check policy.weights", id="no weights"),
+        pytest.param(
+            ["--config.policy.source=nowhere"], CONFIG, "policy.source=nowhere: neither a folder", id="no policy"
+        ),
         pytest.param([], f"{CONFIG}:optimizer=sgd", "optimizer", id="unknown argument of the config"),
         pytest.param(["surplus"], CONFIG, "unexpected arguments: surplus", id="surplus argument"),
     ],

@@ -46,11 +46,11 @@ BAD = [
     ("method", "ppo"),
     ("method", ""),
     ("branch__signal", "attention"),
-    ("policy__preset", "qwen9"),
+    ("policy__dtype", "float8"),
     *[
         (name, value)
         for name in (
-            "steps",
+            "total_steps",
             "rollout__problems_per_step",
             "rollout__group_size",
             "rollout__max_prompt_tokens",
@@ -132,8 +132,8 @@ def test_a_value_that_cannot_work_is_refused_by_name(name, value):
 
 def test_all_wrong_fields_are_named_at_once():
     with pytest.raises(ValueError) as error:
-        validate(changed(steps=0, method="ppo", learn__beta1=2.0))
-    for name in ("steps=0", "method='ppo'", "learn.beta1=2.0"):
+        validate(changed(total_steps=0, method="ppo", learn__beta1=2.0))
+    for name in ("total_steps=0", "method='ppo'", "learn.beta1=2.0"):
         assert name in str(error.value)
 
 
@@ -228,8 +228,8 @@ def test_a_field_that_does_not_exist_and_a_value_of_another_type_are_refused():
     config = default().lock()
     with pytest.raises(AttributeError, match="learning"):
         config.learn.learning = 1.0
-    with pytest.raises(TypeError, match="steps"):
-        config.steps = "many"
+    with pytest.raises(TypeError, match="total_steps"):
+        config.total_steps = "many"
     with pytest.raises(TypeError, match="continuations"):
         config.branch.continuations = 7
 
@@ -239,7 +239,7 @@ def test_a_field_that_does_not_exist_and_a_value_of_another_type_are_refused():
 
 def test_a_prompt_longer_than_its_bucket_is_refused_with_the_problems_name():
     config = changed(rollout__max_prompt_tokens=3)
-    domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+    domain, chat = setup_run.make_domain(config), setup_run.make_policy(config).chat
     with pytest.raises(ValueError, match=r"errands/train/\d+: its prompt has \d+ tokens.*rollout\.max_prompt_tokens=3"):
         setup_run.check_prompts(config, domain, chat, ("train",))
     with pytest.raises(ValueError, match=r"rollout\.max_prompt_tokens=3"):
@@ -248,7 +248,7 @@ def test_a_prompt_longer_than_its_bucket_is_refused_with_the_problems_name():
 
 def test_the_longest_prompt_is_what_the_limit_is_compared_with():
     config = default()
-    domain, chat = setup_run.make_domain(config), setup_run.make_chat(config)
+    domain, chat = setup_run.make_domain(config), setup_run.make_policy(config).chat
     few = domain.problems("validation")[:50]
 
     class Few:
@@ -283,17 +283,17 @@ def test_the_plan_refuses_what_a_run_would(change, message):
 
 def test_weights_that_are_not_there_are_named(tmp_path):
     config = default()
-    config.policy.weights = str(tmp_path / "nowhere.safetensors")
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.safetensors: check policy\.weights"):
+    config.policy.source = f"errands:{tmp_path / 'nowhere.safetensors'}"
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.safetensors: `python -m hdl_jax\.warmstart`"):
         plan.plan(config)
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path):
     config = default()
-    config.policy.weights = str(tmp_path / "bad.safetensors")
-    Path(config.policy.weights).write_bytes(b"no tensors here")
+    (tmp_path / "bad.safetensors").write_bytes(b"no tensors here")
+    config.policy.source = f"errands:{tmp_path / 'bad.safetensors'}"
     with pytest.raises(ValueError, match="bad.safetensors"):
-        setup_run.load_policy(config)
+        setup_run.make_policy(config).load(None)
 
 
 def test_the_plan_shows_what_a_run_would_take():
@@ -306,7 +306,7 @@ def test_the_plan_shows_what_a_run_would_take():
         f"{config.rollout.problems_per_step * 16 * config.rollout.max_response_tokens:,} response tokens",
         f"{config.engine.rows} rows of {config.engine.context_tokens} tokens, {config.engine.lanes} lanes of ",
         "parameters",
-        f"{config.steps} steps",
+        f"{config.total_steps} steps",
     ):
         assert part in text, text
 

@@ -21,7 +21,7 @@ def workdir(tmp_path_factory):
     config = config_lib.default()
     config.engine.rows, config.engine.lanes, config.engine.width = 4, 8, 4
     (path / "config.json").write_text(json.dumps(config.to_dict()))
-    good = train_state.create(setup_run.load_policy(config), train_state.optimizer(config.learn))
+    good = train_state.create(setup_run.make_policy(config).load(None), train_state.optimizer(config.learn))
     noise = good.replace(params=jax.tree.map(lambda p: np.asarray(p) * 0 + 0.01, good.params))
     with Checkpoints(path / "checkpoints") as checkpoints:
         checkpoints.save(0, good, {}, score=0.2)

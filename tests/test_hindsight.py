@@ -11,7 +11,7 @@ from support import STOPS, TEXTS, context, play
 from hdl_jax.localize.entropy import entropy
 from hdl_jax.localize.hindsight import divergence, hindsight, hindsight_prompt, parse_outcome, reflection_prompt
 from hdl_jax.localize.uniform import uniform
-from hdl_jax.policy.chat import Chat
+from hdl_jax.policy.chat import ControlChat
 from hdl_jax.rollout import accounting
 from hdl_jax.rollout.hdl import hdl
 from hdl_jax.rollout.play import complete
@@ -114,7 +114,7 @@ def test_scores_are_two_plain_forward_passes(engine, oracle, temperature):
 def test_an_empty_hindsight_scores_exactly_zero(engine):
     """H14: the same ids in both contexts, scored beside other rows, give the same bits."""
     ctx = context()
-    chat = Chat(ctx.chat.tokenizer, dataclasses.replace(TEXTS, hindsight=""))
+    chat = ControlChat(ctx.chat.tokenizer, dataclasses.replace(TEXTS, hindsight=""))
     chat.stop_ids = STOPS
     for _, _, found in _localized(engine, dataclasses.replace(ctx, chat=chat), hindsight):
         assert all((scores == 0).all() for scores in found.scores)

@@ -11,11 +11,11 @@ from support import EchoDomain, PairTokenizer, context
 
 from hdl_jax.domains.domain import Problem, Step, Verdict
 from hdl_jax.domains.errands import Errands
-from hdl_jax.policy.chat import Chat
+from hdl_jax.policy.chat import ControlChat
 from hdl_jax.rollout.context import Context
 from hdl_jax.rollout.session import ReplayMismatch, Session
 from hdl_jax.sampling.requests import LaneResult
-from hdl_jax.setup_run import make_chat
+from hdl_jax.setup_run import make_policy
 
 E = 3
 PROBLEM = Problem("echo/train/1", 1, "train")
@@ -38,7 +38,7 @@ def play(session: Session, *actions: list[int]):
     return session.trajectory(lane, Verdict(0.5, False, "f"))
 
 
-class TinyChat(Chat):
+class TinyChat(ControlChat):
     """The conversation of cases T4: prompt [1, 2], every observation [20, 21]."""
 
     def __init__(self):
@@ -251,7 +251,7 @@ ACTIONS = (
 def test_errands_replays_to_the_same_state_from_every_fork(index):
     """A continuation that says what its root said gets the root's observations, text and verdict."""
     ctx = context(Errands(), rollout__max_prompt_tokens=64, rollout__max_response_tokens=400)
-    chat = make_chat(ctx.config)
+    chat = make_policy(ctx.config).chat
     ctx = dataclasses.replace(ctx, chat=chat)
     problem = ctx.domain.problems("train")[index]
     actions = [chat.reply(text) if text else [E] for text in ACTIONS]

@@ -11,7 +11,7 @@ from hdl_jax.rollout.tokenclass import classifier
 from hdl_jax.rollout.trajectory import Trajectory, Turn
 
 DOMAIN = Errands()
-CHAT = setup_run.make_chat(config.default())
+CHAT = setup_run.make_policy(config.default()).chat
 
 
 def _trajectory(actions: list[list[int]], observation="nothing") -> Trajectory:

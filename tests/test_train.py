@@ -58,7 +58,7 @@ def few_problems():
 def tiny(method="hdl", signal="hindsight", **changes):
     config = config_lib.get_run(method, signal, seed="3")
     for name, value in {
-        "steps": STEPS,
+        "total_steps": STEPS,
         "rollout.problems_per_step": 2,
         "rollout.group_size": 8,
         "rollout.max_prompt_tokens": 24,
@@ -108,7 +108,7 @@ def straight(tmp_path_factory) -> Path:
 def final_state(workdir: Path, step: int = STEPS):
     config = tiny()
     state = jax.eval_shape(
-        lambda: train_state.create(setup_run.load_policy(config), train_state.optimizer(config.learn))
+        lambda: train_state.create(setup_run.make_policy(config).load(None), train_state.optimizer(config.learn))
     )
     return load_checkpoint(workdir / "checkpoints" / str(step), state).state
 
@@ -244,7 +244,7 @@ def test_nothing_compiles_after_the_second_step(straight):
 
 def test_the_workdir_has_all_its_files(straight):
     assert {p.name for p in straight.iterdir()} == {
-        "config.json", "metrics.jsonl", "tensorboard", "rollouts", "checkpoints", "report.html"
+        "config.json", "policy.json", "metrics.jsonl", "tensorboard", "rollouts", "checkpoints", "report.html"
     }  # fmt: skip
     config = json.loads((straight / "config.json").read_text())
     assert config["branch"]["continuations"] == [1, 2] and config["seed"] == 3
@@ -261,7 +261,7 @@ def test_the_workdir_has_all_its_files(straight):
 def test_the_policy_has_changed_and_every_step_was_an_update(straight):
     state = final_state(straight)
     assert int(state.step) == STEPS
-    before = setup_run.load_policy(tiny())
+    before = setup_run.make_policy(tiny()).load(None)
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((np.asarray(a) != b).any()), state.params, before)))
 
 
@@ -331,12 +331,12 @@ def test_r8_the_half_written_checkpoint_was_set_aside(resumed):
 
 def test_r4_a_changed_config_is_refused_by_name_and_nothing_is_touched(straight):
     before = {p: p.read_bytes() for p in straight.rglob("*") if p.is_file()}
-    config = tiny(**{"learn.learning_rate": 0.123, "rollout.temperature": 0.9, "steps": 9})
+    config = tiny(**{"learn.learning_rate": 0.123, "rollout.temperature": 0.9, "total_steps": 9})
     with pytest.raises(ValueError) as error:
         train.train(config, straight)
     for name in ("learn.learning_rate", "rollout.temperature"):
         assert name in str(error.value)
-    assert "steps" not in str(error.value), "a run may be continued for longer"
+    assert "total_steps" not in str(error.value), "a run may be continued for longer"
     assert {p: p.read_bytes() for p in straight.rglob("*") if p.is_file()} == before
 
 
@@ -348,9 +348,9 @@ def test_a_finished_run_is_left_as_it_is_and_can_go_on_for_longer(straight, tmp_
     train.train(tiny(**oracle), workdir)
     assert steps == [] and numbers(workdir) == numbers(straight)
     assert_trees_identical(final_state(workdir), final_state(straight))
-    with pytest.raises(train.Refused, match="has done 4 steps already, more than steps=3"):
-        train.train(tiny(**oracle, steps=3), workdir)
-    train.train(tiny(**oracle, steps=5, **{"log.rollouts_every": 5}), workdir)
+    with pytest.raises(train.Refused, match="has done 4 steps already, more than total_steps=3"):
+        train.train(tiny(**oracle, total_steps=3), workdir)
+    train.train(tiny(**oracle, total_steps=5, **{"log.rollouts_every": 5}), workdir)
     assert steps == [5] and numbers(workdir)[:-1] == numbers(straight)
     assert int(final_state(workdir, 5).step) == 5
 
@@ -363,7 +363,7 @@ QUICK = {"eval.variations": 1, "eval.episodes": 1, "eval.every": 100}
 @functools.cache
 def _run_of(root: Path, method: str, signal: str, steps: int) -> Path:
     workdir = root / f"{method}_{signal}"
-    train.train(tiny(method, signal, steps=steps, **QUICK), workdir)
+    train.train(tiny(method, signal, total_steps=steps, **QUICK), workdir)
     return workdir
 
 

@@ -12,26 +12,48 @@ from support import TINY, random_ids, random_params
 
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.attention import causal_attention
-from hdl_jax.policy.presets import TransformerConfig, preset
+from hdl_jax.policy.presets import RopeScaling, TransformerConfig
 
 FORWARD = jax.jit(tr.forward, static_argnums=1)
 VARIANTS = [
     dataclasses.replace(TINY, qk_norm=qk_norm, tie_embeddings=tie, n_kv_heads=kv)
     for qk_norm, tie, kv in [(True, True, 2), (False, False, 1), (True, False, 4), (False, True, 2)]
 ]
+# Heads of four pairs, which turn 10.2, 1.02, 0.1 and 0.01 times in 64 tokens: the first keeps its
+# speed, the last two are slowed down, the second lies half way between.
+VARIANTS.append(dataclasses.replace(VARIANTS[1], rope_scaling=RopeScaling(8.0, 0.5, 1.54, 64)))
+
+
+def _name(cfg: TransformerConfig) -> str:
+    scaled = "-scaled" if cfg.rope_scaling else ""
+    return f"qk{cfg.qk_norm}-tied{cfg.tie_embeddings}-kv{cfg.n_kv_heads}{scaled}"
 
 
 def _norm(x, scale, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * scale
 
 
-def _rope(x, theta):
+def _frequency(cfg: TransformerConfig, i: int) -> float:
+    """Radians a position of pair i; the scaling as a pair's wavelength decides it."""
+    f, scaling = cfg.rope_theta ** (-2 * i / cfg.head_dim), cfg.rope_scaling
+    if scaling is None:
+        return f
+    wavelength, context = 2 * np.pi / f, scaling.original_max_position
+    if wavelength < context / scaling.high_freq_factor:
+        return f
+    if wavelength > context / scaling.low_freq_factor:
+        return f / scaling.factor
+    smooth = (context / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    return (1 - smooth) * f / scaling.factor + smooth * f
+
+
+def _rope(x, cfg):
     """x [T, d]: each pair (i, i + d/2) is turned by its angle, one number at a time."""
     t, d = x.shape
     out = np.empty_like(x)
     for pos in range(t):
         for i in range(d // 2):
-            angle = pos * theta ** (-2 * i / d)
+            angle = pos * _frequency(cfg, i)
             a, b = x[pos, i], x[pos, i + d // 2]
             out[pos, i] = a * np.cos(angle) - b * np.sin(angle)
             out[pos, i + d // 2] = b * np.cos(angle) + a * np.sin(angle)
@@ -54,7 +76,7 @@ def slow_hidden(params, cfg: TransformerConfig, tokens) -> np.ndarray:
             if cfg.qk_norm:
                 qh = _norm(qh, block["q_norm"]["scale"], cfg.norm_eps)
                 kh = _norm(kh, block["k_norm"]["scale"], cfg.norm_eps)
-            qh, kh = _rope(qh, cfg.rope_theta), _rope(kh, cfg.rope_theta)
+            qh, kh = _rope(qh, cfg), _rope(kh, cfg)
             out = np.zeros_like(vh)
             for i in range(len(x)):
                 scores = kh[: i + 1] @ qh[i] / np.sqrt(cfg.head_dim)
@@ -79,7 +101,7 @@ def slow_log_softmax(z) -> np.ndarray:
     return z - np.log(np.exp(z).sum(-1, keepdims=True))
 
 
-@pytest.mark.parametrize("cfg", VARIANTS, ids=lambda c: f"qk{c.qk_norm}-tied{c.tie_embeddings}-kv{c.n_kv_heads}")
+@pytest.mark.parametrize("cfg", VARIANTS, ids=_name)
 def test_forward_is_the_hand_written_network(cfg):
     params = random_params(cfg, seed=3)
     tokens = np.stack([random_ids(1, 21), random_ids(2, 21)])
@@ -112,7 +134,7 @@ def test_bfloat16_computes_in_bfloat16_and_stays_close(params):
     assert np.abs(z - exact).mean() < 0.05 * np.abs(exact).mean() + 0.02
 
 
-@pytest.mark.parametrize("cfg", VARIANTS, ids=lambda c: f"qk{c.qk_norm}-tied{c.tie_embeddings}-kv{c.n_kv_heads}")
+@pytest.mark.parametrize("cfg", VARIANTS, ids=_name)
 def test_the_sampling_layout_keeps_every_layer(cfg):
     params = random_params(cfg, seed=4)
     sampling = tr.sampling_layout(params, cfg)
@@ -132,7 +154,7 @@ def test_the_sampling_layout_computes_in_the_policys_dtype(params):
     assert scales and {p.dtype for p in [sampling["norm"], *scales]} == {jnp.dtype("float32")}
 
 
-@pytest.mark.parametrize("cfg", VARIANTS, ids=lambda c: f"qk{c.qk_norm}-tied{c.tie_embeddings}-kv{c.n_kv_heads}")
+@pytest.mark.parametrize("cfg", VARIANTS, ids=_name)
 def test_a_token_a_column_is_the_hand_written_network(cfg):
     """The layers that sampling runs, in its own layout, and its head; positions need not start at 0 nor be in order."""
     params = random_params(cfg, seed=5)
@@ -256,7 +278,7 @@ def test_logits_of_a_row_never_exist_whole(monkeypatch, differentiate):
     assert largest(8 * cfg.vocab_size) < t * cfg.vocab_size
 
 
-# ---- presets --------------------------------------------------------------------------------------------------------
+# ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,9 +288,3 @@ def test_logits_of_a_row_never_exist_whole(monkeypatch, differentiate):
 def test_impossible_shapes_are_refused(field, value, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(TINY, **{field: value})
-
-
-def test_unknown_preset_names_the_known_ones():
-    assert preset("errands").vocab_size == 512
-    with pytest.raises(ValueError, match="'nope' is unknown.*errands"):
-        preset("nope")

@@ -10,13 +10,13 @@ import numpy as np
 
 from hdl_jax import warmstart
 from hdl_jax.policy import transformer
-from hdl_jax.policy.chat import Chat
+from hdl_jax.policy.chat import ControlChat
 from hdl_jax.policy.presets import preset
 from hdl_jax.policy.tokenizer import ASSISTANT, END, PAD, SentencePieceTokenizer
 from hdl_jax.policy.weights import load_params
 
 TOKENIZER = SentencePieceTokenizer.load(warmstart.ASSETS / "errands.model")
-CHAT = Chat(TOKENIZER)
+CHAT = ControlChat(TOKENIZER)
 
 
 def test_the_corpus_is_deterministic_and_has_all_kinds():

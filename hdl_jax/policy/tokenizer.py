@@ -1,8 +1,10 @@
-"""The embedded policy's tokenizer: a SentencePiece unigram model with byte fallback.
+"""What a tokenizer is to a conversation, and the embedded policy's: a SentencePiece unigram model with byte fallback.
 
-Any text but U+2581 (SentencePiece's own mark for a space) survives encoding and decoding unchanged. The control symbols
-that frame a conversation have ids of their own that no text can produce: `<end>` typed by a user is five ordinary
-characters. They are placed by hdl_jax.policy.chat, never by pasting text.
+Those of published models are in hdl_jax.policy.tokenizer_files.
+
+Of the embedded one any text but U+2581 (SentencePiece's own mark for a space) survives encoding and decoding unchanged.
+The control symbols that frame a conversation have ids of their own that no text can produce: `<end>` typed by a user is
+five ordinary characters. They are placed by hdl_jax.policy.chat, never by pasting text.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import contextlib
 import io
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -24,19 +26,38 @@ _CONTROL = ("<pad>", "<unk>", "<bos>", "<end>", "<user>", "<assistant>")
 
 
 class Tokenizer(Protocol):
-    """What a conversation needs of a tokenizer: text to ids and back, and the ids that frame turns."""
+    """Text to token ids and back: what every policy's conversation needs.
 
-    bos_id: int
-    end_id: int
-    user_id: int
-    assistant_id: int
+    Used from several threads at once.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id there is."""
+        ...
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; never one that frames turns."""
+        """The ids of a text and nothing more; never a control token, even where the text spells one."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, without those that frame turns."""
+        """The text of any ids, without control tokens and ids there are not. Bytes that are not UTF-8 give U+FFFD."""
+        ...
+
+
+class SpecialTokenizer(Tokenizer, Protocol):
+    """The tokenizer of a model whose conversations are rendered as text, control tokens included.
+
+    Attributes:
+        special_tokens: how each control token is spelt -> its id.
+        bos_id: the id that begins a sequence, or None where the model has none.
+    """
+
+    special_tokens: Mapping[str, int]
+    bos_id: int | None
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """The ids of a rendered conversation: control tokens it spells become their ids, and nothing is added."""
         ...
 
 

