@@ -19,8 +19,8 @@ def get_config(arg=None):
     config.rollout.max_response_tokens = config.rollout.max_action_tokens = 96  # single-turn
     config.reflection.max_tokens = 128
 
-    # Weights are the cost here: as many lanes at once as there usually are.
-    config.engine.rows, config.engine.lanes, config.engine.width = 16, 64, 32
+    # A CPU gains little from more lanes at once, and roots and reflections are 8.
+    config.engine.rows, config.engine.lanes, config.engine.width = 16, 64, 16
     config.engine.context_tokens = 512
 
     config.learn.learning_rate = 2e-6

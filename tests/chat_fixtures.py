@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hdl_jax.policy.template import Template
+from hdl_jax.policy.template_chat import TemplateChat
+
 SPECIAL = (
-    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|bos|>", "<|head|>", "<|tail|>", "<|eot|>", "<|eom|>", "<s>", "</s>",
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|bos|>", "<|head|>", "<|tail|>", "<|eot|>", "<s>", "</s>",
 )  # fmt: skip
 
 # As SmolLM2: a system prompt of its own where there is none.
@@ -93,6 +96,18 @@ class ByteTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
-    def spelt(self, ids: Sequence[int]) -> str:
-        """The text of some ids, control tokens included."""
-        return b"".join(bytes([i]) if i < 256 else SPECIAL[i - 256].encode() for i in ids).decode()
+
+def chat(name: str, stop_ids: Sequence[int] = (), **options) -> TemplateChat:
+    """A chat in one of the templates above."""
+    template = Template(TEMPLATES[name], TOKENS[name], name)
+    return TemplateChat(ByteTokenizer(TOKENS[name].get("bos_token")), template, stop_ids, **options)
+
+
+def own(source: str, **options) -> TemplateChat:
+    """A chat in another template, `t.jinja`, whose control tokens are <s> and </s>."""
+    return TemplateChat(ByteTokenizer("<s>"), Template(source, TOKENS["brackets"], "t.jinja"), (), **options)
+
+
+def spelt(ids: Sequence[int]) -> str:
+    """The text of some ids, control tokens included."""
+    return b"".join(bytes([i]) if i < 256 else SPECIAL[i - 256].encode() for i in ids).decode()

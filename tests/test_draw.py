@@ -106,6 +106,13 @@ def test_temperature_sharpens_both_the_draw_and_its_log_prob():
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_recorded_log_prob_is_that_of_the_whole_vocabulary():
+    """P2: nothing is cut off, so no token's ratio to the trainer is off by the mass that was."""
+    drawn, log_p = inverse_cdf(jnp.tile(jnp.array([[2.0], [1.0], [0.0]]), (1, 3)), jnp.array([0.1, 0.8, 0.95]))
+    assert drawn.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(log_p, [-0.407606, -1.407606, -2.407606], atol=1e-6)
+
+
 def _data(keys) -> list:
     return np.asarray(jax.random.key_data(keys)).reshape(-1, 2).tolist()
 

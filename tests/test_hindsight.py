@@ -92,6 +92,7 @@ def _log_probs(oracle, tokens, temperature) -> np.ndarray:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_scores_are_two_plain_forward_passes(engine, oracle, temperature):
+    """P6: both contexts at one temperature, the roots' own."""
     ctx = dataclasses.replace(context(), temperature=temperature)
     observed = False
     for problem, roots, found in _localized(engine, ctx, hindsight):

@@ -184,6 +184,7 @@ def test_the_last_action_may_also_end_the_episode():
 
 
 def test_a_prompt_that_is_too_long_is_named():
+    """Case T8: refused, never cut."""
     with pytest.raises(ValueError, match="echo/train/1: its prompt has 2 tokens.*max_prompt_tokens=1"):
         Session(_tiny(rollout__max_prompt_tokens=1), PROBLEM)
 

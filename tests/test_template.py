@@ -54,6 +54,7 @@ def test_the_thinking_switch_is_given_or_left_alone(thinking, text):
     [
         "{{ messages.append(1) }}",
         "{{ messages[0].update({'a': 1}) }}",
+        "{{ messages[0].pop('role') }}",
         "{{ dict.update(messages[0], {'a': 1}) }}",
         "{{ ''.__class__.__mro__ }}",
         "{{ strftime_now.__self__.today() }}",
@@ -68,12 +69,7 @@ def test_the_thinking_switch_is_given_or_left_alone(thinking, text):
 def test_a_template_reaches_nothing_outside(source):
     with pytest.raises((ValueError, TypeError)):
         render(source)
-
-
-def test_a_template_cannot_change_what_it_is_given():
-    messages = [{"role": "user", "content": "hi"}]
-    assert render("{% for m in messages %}{{ m.pop if false else m.content }}{% endfor %}", messages) == "hi"
-    assert messages == [{"role": "user", "content": "hi"}]
+    assert USER == [{"role": "user", "content": "hi"}]
 
 
 def test_a_refusal_carries_the_templates_words_and_its_name():

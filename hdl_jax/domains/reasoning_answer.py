@@ -1,19 +1,20 @@
-r"""Which number an arithmetic answer gives, and what it is worth. Reads text only: nothing of an answer is ever evaluated.
+r"""Which number an answer to an arithmetic task gives, and its value. Text is only read: nothing is ever evaluated.
 
 The rule, in this order, on what follows the last `</think>` (an answer whose `<think>` is still open gives none):
 
 1. A box, `\boxed{...}` or `\fbox{...}`: the last one, which must hold a single number, bare or after one `=`
    (`x = 7`, `3 + 4 = 7`). A box that is never closed gives none, and `\boxed 7` is no box.
-2. Else a line `Answer: ...`: the last one. Each of its clauses (cut at commas, semicolons, ends of sentences, `or`,
-   `and`) may give one number, after its last `=` if it has one, and all must agree: `Answer: 7 or 8` gives none.
-3. Else the last number of the text, because the prompts ask to end with the result. Two different numbers joined by
-   `or`, `and`, a comma or nothing at all are a hedge, and an operand (`3 + 4`) is not a result: they give none.
+2. Else a line `Answer: ...`: the last one. Each of its clauses (cut at commas, semicolons, full stops, `or`, `and`) may
+   give one number, after its last `=` if it has one, and all must agree: `Answer: 7 or 8` gives none.
+3. Else the number that the text ends with, as the prompts ask: no word may follow it. Two different numbers joined by
+   `or`, `and`, a comma or nothing at all are a hedge, and an operand (`3 + 4`) is no result: they give none.
 
-A number is an integer or a decimal, with a sign (also `negative` before it), thousands separators (`10,000`, `10{,}000`, `10\,000`,
-thin spaces), an exponent (`6e3`), or a fraction of such (`3/4`, `\frac{3}{4}`), compared exactly: 0.333 is not 1/3. Percentages, mixed
-numbers, digits inside a word (`12b`, `3x`, `1.2.3`), powers, roots and factorials are not numbers. A trailing full stop,
-`$`, `\(`, bold and words around a number outside a box do no harm. Every pass is linear in the length of the text, and a number of more
-than 64 characters, or with an exponent beyond three digits, is a wrong answer rather than a computation.
+A number is an integer or a decimal with a sign (`negative` before it is one), thousands separators (`10,000`,
+`10{,}000`, `10\,000`, thin spaces), an exponent (`6e3`), or a fraction (`3/4`, `\frac{3}{4}`), compared exactly: 0.333
+is not 1/3. Percentages, mixed numbers, digits inside a word (`12b`, `3x`, `1.2.3`), powers, roots and number words are
+not numbers. A full stop, `$`, `\(`, bold, and outside a box words before a number, do no harm. Every pass is linear in
+the length of the text; a number of more than 64 characters, or whose exponent has more than three digits, is a wrong
+answer rather than a computation.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _BOXED_NUMBER = re.compile(rf"(?:(?:(?!\b(?:or|and)\b)[^=,;])*+=)?\s*({NUMBER})[
 _CLAUSE_END = re.compile(r"[,;]|\.(?=\s|$)|\b(?:or|and)\b", re.I)
 
 # What makes a number part of an unfinished expression: `3 + 4`, `5 times 6`, `2^3`, `4 * x`.
-_OPERATOR_BEFORE = re.compile(r"(?:[\w)][ \t]*[-+*/×÷^·]|\b(?:plus|minus|times|over|by)\b|\\[a-z]+)[\s({]*$", re.I)
+_OPERATOR_BEFORE = re.compile(
+    r"(?:(?:[0-9)}]|\b[a-z])[ \t]*[-+*/×÷^·]+|\b(?:plus|minus|times|over|by)\b|\\[a-z]+)[\s({]*$", re.I
+)
 _OPERATOR_AFTER = re.compile(r"[ \t)}]*(?:[-+*/×÷·]\s*(?:[a-z]\b|\()|\^)", re.I)
 _HEDGE = re.compile(r"[\s,;&]*(?:and[\s,]*)?|[^\n]*\bor\b[^\n]*", re.I)
 _NEAR = 40  # characters looked at before a number for an operator, and the longest hedge between two numbers
@@ -48,7 +51,7 @@ _LATEX_FRACTION = re.compile(
     r"(?<![0-9])\\[dt]?frac\s*(?:\{\s*([-+]?[0-9]++)\s*\}|([0-9]))\s*(?:\{\s*([0-9]++)\s*\}|([0-9]))"
 )
 _NEGATIVE = re.compile(r"(?<![0-9])(\s|^)(?:minus|negative)\s+(?=[0-9.])", re.I)
-_DECORATION = re.compile(r"\*\*|__|[`$]|\\[()\[\]$!]")
+_DECORATION = re.compile(r"(?<!\w)(?:\*\*|__)|(?:\*\*|__)(?!\w)|[`$]|\\[()\[\]$!]")  # but not `2**3`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +106,7 @@ def _plain(text: str) -> str:
     """Takes away what only decorates numbers: separators, LaTeX, bold, the many minus signs."""
     text = text.replace("\u2212", "-").replace("\u2013", "-")
     text = _THOUSANDS.sub(lambda match: re.sub(r"[^0-9]", "", match.group()), text)
-    text = _DECORATION.sub("", _WRAPPED.sub(r" \1 ", text))
+    text = _DECORATION.sub(" ", _WRAPPED.sub(r" \1 ", text))
     text = _LATEX_FRACTION.sub(r"\1\2/\3\4", text)
     return _NEGATIVE.sub(r"\1-", text)
 
@@ -128,7 +131,7 @@ def _labelled(line: str) -> Found:
 
 def _last(text: str) -> Found:
     numbers = list(_NUMBER.finditer(text))
-    if not numbers:
+    if not numbers or re.search(r"\w", text[numbers[-1].end() :]):
         return Found("", None)
     last = numbers[-1]
     found = _found(last.group())

@@ -120,7 +120,7 @@ def _gguf(name: str, system: str, thinking: bool) -> Policy:
     path = _packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name)
     file = GgufFile(path)
     read = read_chat(file.files(), str(path))
-    chat = TemplateChat(file.tokenizer(), read.template, file.stop_ids, system=system, thinking=thinking)
+    chat = TemplateChat(file.tokenizer(), read.template, read.stop_ids, system=system, thinking=thinking)
     return Policy(name, file.config, chat, file.load, file.files)
 
 

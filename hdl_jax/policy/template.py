@@ -66,8 +66,7 @@ class Template:
         switch = {} if thinking is None else {THINKING: thinking}
         try:
             return self._compiled.render(
-                # A copy: the template is not ours, and what it is given is mutable.
-                messages=[dict(message) for message in messages],
+                messages=messages,  # the sandbox lets nothing be changed
                 tools=None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,

@@ -10,9 +10,10 @@ Text that spells a control token is text: the template's control tokens and thos
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from hdl_jax.policy.tokenizer import SpecialTokenizer
 MAX_STOPS = 8
 # How Llama-3.1-Nemotron is told whether to think: a line of its system prompt.
 THINKING_ON, THINKING_OFF = "detailed thinking on", "detailed thinking off"
+
+PRIVATE_USE = range(0xF0000, 0x10FFFE)  # 130,000 characters that no script has, and so no long text all of
 
 Message = Mapping[str, str]
 
@@ -67,6 +70,7 @@ class TemplateChat(Chat):
         self._system_asking = [message("system", system.replace(THINKING_ON, THINKING_OFF))] if system else []
         self._check_thinking(system)
         spelt = sorted(tokenizer.special_tokens, key=len, reverse=True)  # the longest first: one may begin like another
+        self._around = "".join((system, template.source, *spelt))
         self._control = re.compile("|".join(map(re.escape, spelt)) or "(?!)")
         self.end_id = self._closing_id()
         self.stop_ids = tuple(dict.fromkeys((self.end_id, *stop_ids)))
@@ -119,9 +123,11 @@ class TemplateChat(Chat):
         behind, later = (self._after(said, heard, exchanges) for exchanges in (1, 2))
         if behind != later:
             raise ValueError(f"{self.template.origin} frames the second turn as {behind!r} and the third as {later!r}")
-        gap, found, _ = behind.partition(heard)
+        if heard not in behind:
+            raise ValueError(f"{self.template.origin} leaves out what the user said")
+        gap = behind.partition(heard)[0]
         end = self._control.search(gap)
-        if not found or end is None:
+        if end is None:
             raise ValueError(
                 f"{self.template.origin} puts no control token of the vocabulary between two turns, but {gap!r}: a "
                 "turn of the policy would have no end"
@@ -164,10 +170,8 @@ class TemplateChat(Chat):
 
     def _absent(self, text: str, n: int) -> list[str]:
         """Characters that occur neither in a text nor in anything that the template puts around it."""
-        system = "".join(m["content"] for m in self._system)
-        candidates: Iterator[str] = map(chr, range(0xE000, 0xF900))  # private use: no script has them
-        free = (c for c in candidates if not any(c in taken for taken in (text, system, self.template.source)))
-        return [next(free) for _ in range(n)]
+        free = (c for c in map(chr, PRIVATE_USE) if c not in text and c not in self._around)
+        return list(itertools.islice(free, n))
 
 
 # ---- reading a folder -----------------------------------------------------------------------------------------------

@@ -81,8 +81,8 @@ RECORD:
 {feedback}
 
 Which is the earliest wrong step, and which other step went wrong or could have saved the attempt? Reply with exactly \
-two lines and nothing else: "STEP: " and the number of the first, then "STEP2: " and the number of the second. Both are \
-numbers from 1 to {last}, and they differ.""",
+two lines and nothing else: "STEP: " and the number of the first, then "STEP2: " and the number of the second. \
+Both are numbers from 1 to {last}, and they differ.""",
     retry_success="""\
 Here are a task, an attempt at it in numbered steps, and the verifier's record of that attempt. The attempt succeeded.
 
@@ -95,6 +95,6 @@ RECORD:
 {feedback}
 
 At which two steps would it be most worth trying something else? Reply with exactly two lines and nothing else: \
-"STEP: " and the number of the best one, then "STEP2: " and the number of the next. Both are numbers from 1 to {last}, \
-and they differ.""",
+"STEP: " and the number of the best one, then "STEP2: " and the number of the next. \
+Both are numbers from 1 to {last}, and they differ.""",
 )
