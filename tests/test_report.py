@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import html.parser
 import json
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from hdl_jax.domains.domain import Problem, Verdict
 from hdl_jax.metrics import MetricsWriter
+from hdl_jax.policy.texts import EMBEDDED, INSTRUCT
 from hdl_jax.report import main, write_report
 from hdl_jax.report_anatomy import SHADES, visible
 from hdl_jax.report_figures import Line, line_chart, number, stacked_chart
@@ -152,6 +154,42 @@ def test_visible_is_inert_and_keeps_ordinary_text(text):
     assert page.attributes == [("b", "title", page.text)]
     if text.isascii() and text.isprintable():
         assert page.text == text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_the_policy_and_its_prompts_are_shown_as_text(tmp_path, text):
+    prompts = {"reflection": f"reflect\n{text}", "hindsight": "told {feedback}", "retry_failure": text, "lead": " "}
+    policy = {"name": text, "shape": {"d_model": 48, text: text}, "stop_ids": [2, 7], "texts": prompts}
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    page = _write(tmp_path, [_group()])
+    _check_contained(page)
+    shown = _escaped(page.text)
+    assert visible(text)[:20] in shown and "told {feedback}" in page.text
+    assert "d_model48" in page.text and "[2, 7]" in page.text
+    assert page.tags.count("details") == 3 and page.tags.count("pre") == 3 + 1  # and the group's prompt
+    assert ("pre", "class", "template") in page.attributes
+
+
+def test_the_shipped_prompts_are_all_shown(tmp_path):
+    for texts in (EMBEDDED, INSTRUCT):
+        policy = {"name": "p", "shape": {}, "stop_ids": [], "texts": dataclasses.asdict(texts)}
+        (tmp_path / "policy.json").write_text(json.dumps(policy))
+        page = _write(tmp_path, [_group()])
+        for name, wording in policy["texts"].items():
+            assert name == "lead" or wording in page.text, name
+
+
+def test_a_run_without_policy_json_shows_no_policy(tmp_path):
+    page = _write(tmp_path, [_group()])
+    assert page.tags.count("details") == 1 and "prompts" not in page.text
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"name": "a", "texts": {}, "shape": {}}', '{"texts": 3}', "\xff"])
+def test_a_policy_json_that_is_none_is_named(tmp_path, content, capsys):
+    _write(tmp_path, [_group()])
+    (tmp_path / "policy.json").write_bytes(content.encode("latin-1"))
+    assert main([str(tmp_path)]) == 1
+    assert "policy.json does not describe a policy" in capsys.readouterr().err
 
 
 def test_tokens_flags_and_branches(tmp_path):

@@ -3,11 +3,12 @@ r"""Which number an answer to an arithmetic task gives, and its value. Text is o
 The rule, in this order, on what follows the last `</think>` (an answer whose `<think>` is still open gives none):
 
 1. A box, `\boxed{...}` or `\fbox{...}`: the last one, which must hold a single number, bare or after one `=`
-   (`x = 7`, `3 + 4 = 7`). A box that is never closed gives none, and `\boxed 7` is no box.
-2. Else a line `Answer: ...`: the last one. Each of its clauses (cut at commas, semicolons, full stops, `or`, `and`) may
-   give one number, after its last `=` if it has one, and all must agree: `Answer: 7 or 8` gives none.
+   (`x = 7`, `3 + 4 = 7`). A box that is never closed gives none.
+2. Else a line `Answer: ...`: the last one. What its clauses (cut at commas, semicolons, full stops, `or`, `and`) give,
+   each after its last `=` if it has one, must be one and the same number: `Answer: 7 or 8` gives none.
 3. Else the number that the text ends with, as the prompts ask: no word may follow it. Two different numbers joined by
-   `or`, `and`, a comma or nothing at all are a hedge, and an operand (`3 + 4`) is no result: they give none.
+   `or`, `and`, a comma or nothing at all are a hedge, and operands and arguments (`3 + 4`, `\sqrt{9}`, `\boxed 7`) are
+   no results: they give none.
 
 A number is an integer or a decimal with a sign (`negative` before it is one), thousands separators (`10,000`,
 `10{,}000`, `10\,000`, thin spaces), an exponent (`6e3`), or a fraction (`3/4`, `\frac{3}{4}`), compared exactly: 0.333
@@ -121,7 +122,7 @@ def _labelled(line: str) -> Found:
     for clause in _CLAUSE_END.split(line):
         settled = clause.rpartition("=")[2]
         numbers = list(_NUMBER.finditer(settled))
-        if len(numbers) > 1 or any(_operand(settled, number) for number in numbers):
+        if any(_operand(settled, number) for number in numbers):
             return Found(_short(line), None)
         given += [_found(number.group()) for number in numbers]
     if not given or any(other.value != given[0].value for other in given):
