@@ -42,4 +42,4 @@ def trained_policy(workdir: Path, which: str, **changes: Any) -> Policy:
             like = jax.tree.map(lambda p, s: jax.ShapeDtypeStruct(p.shape, p.dtype, sharding=s), like, sharding)
         return load_checkpoint(workdir / "checkpoints" / str(step), {"params": like}).state["params"]
 
-    return dataclasses.replace(policy, name=f"{source} after {step} steps of {workdir}", load=load)
+    return dataclasses.replace(policy, name=f"{source} at step {step} of {workdir}", load=load)

@@ -53,7 +53,7 @@ def test_the_weights_are_the_checkpoints_and_the_rest_the_beginnings(workdir, be
     assert_same(policy.load(None), workdir[1][step])
     assert policy.shape == first.shape and policy.files() == first.files()
     assert policy.chat.prompt("x") == first.chat.prompt("x")
-    assert policy.name == f"{began} after {step} steps of {workdir[0]}"
+    assert policy.name == f"{began} at step {step} of {workdir[0]}"
 
 
 def test_weights_go_where_they_are_sent(workdir):
@@ -94,7 +94,7 @@ def test_float32_is_exact(workdir, tmp_path, capsys):
     policy = open_policy(str(out))
     assert_same(policy.load(None), workdir[1][2])
     told = capsys.readouterr().out
-    assert "after 2 steps" in told and "float32" in told and f"{out}: " in told
+    assert "at step 2 of" in told and "float32" in told and f"{out}: " in told
 
 
 def test_bfloat16_is_the_default_and_config_json_says_so(workdir, began, tmp_path):
