@@ -249,6 +249,11 @@ def test_thinking_that_the_template_has_no_switch_for(folder):
         open_policy(str(folder[0]), thinking=True)
 
 
+def _of_a_smaller_model(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 200}))
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "message"),
     [
@@ -261,6 +266,7 @@ def test_thinking_that_the_template_has_no_switch_for(folder):
         ),
         (lambda p: (p / "tokenizer.json").write_text("{"), ValueError, "tokenizer.json is not a readable tokenizer"),
         (lambda p: (p / "tokenizer_config.json").unlink(), ValueError, "has no chat template"),
+        (_of_a_smaller_model, ValueError, "tokenizer and weights are not of one model"),
         (lambda p: (p / "chat_template.jinja").write_text("{% if %}"), ValueError, "chat_template.jinja, line 1"),
         (
             lambda p: (p / "generation_config.json").write_text('{"eos_token_id": [2, 99999]}'),

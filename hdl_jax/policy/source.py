@@ -95,6 +95,12 @@ def open_policy(name: str, *, dtype: str = "float32", system: str = "", thinking
             f"policy.source={name}: neither a folder, nor a .gguf file, nor {PACKAGE}NAME, nor one of "
             f"{', '.join(PRESETS)}"
         )
+    ids = policy.chat.tokenizer.vocab_size
+    if ids > policy.shape.vocab_size:
+        raise ValueError(
+            f"policy.source={name}: its tokenizer has ids up to {ids - 1}, but the embedding table ends at "
+            f"{policy.shape.vocab_size - 1}: tokenizer and weights are not of one model"
+        )
     return dataclasses.replace(policy, shape=dataclasses.replace(policy.shape, dtype=dtype))
 
 
