@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import given
+from safetensors.numpy import load_file
 
 import benchmarks
 from benchmarks import ceilings, common, peers
@@ -206,11 +207,11 @@ def test_an_unknown_chip_has_no_published_peak():
 def test_weights_for_peers_are_ours_under_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "HOME", tmp_path)
     cfg, params = common.TINY, common.random_params(common.TINY)
-    tensors = weights.hugging_face(params, cfg)
+    to = weights.write(params, cfg, seed=3)
+    tensors = load_file(to / "model.safetensors")
     assert sum(t.size for t in tensors.values()) == tr.parameter_count(params)
     down = tensors["model.layers.1.mlp.down_proj.weight"]
     np.testing.assert_array_equal(down, np.asarray(params["blocks"]["down"]["kernel"])[1].T)
-    to = weights.write(params, cfg, seed=3)
     assert json.loads((to / "config.json").read_text())["rope_theta"] == cfg.rope_theta
     assert weights.write(params, cfg, seed=3) == to != weights.folder(cfg, seed=4)
 

@@ -15,6 +15,9 @@ from typing import Protocol
 from hdl_jax.policy.texts import EMBEDDED, Texts
 from hdl_jax.policy.tokenizer import Tokenizer
 
+# The most ids that may end a turn: the engine compares each token with so many.
+MAX_STOPS = 8
+
 
 class Chat(abc.ABC):
     """Builds token ids of conversations. Nothing of it changes once it is built: worker threads share one.

@@ -35,7 +35,7 @@ from safetensors import safe_open
 
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.check_theirs import CONVERSATIONS, TEXTS, Theirs, run_theirs
-from hdl_jax.policy.folder import _weight_files, save_folder
+from hdl_jax.policy.folder import save_folder, weight_files
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.policy.source import Policy, open_policy
 from hdl_jax.policy.template_chat import TemplateChat
@@ -118,7 +118,7 @@ def roundtrip_equal(policy: Policy, params: tr.Params, folder: Path | None) -> b
 
 
 def _tensors(folder: Path, files: contextlib.ExitStack) -> dict[str, Any]:
-    opened = [files.enter_context(safe_open(path, framework="numpy")) for path in _weight_files(folder)]
+    opened = [files.enter_context(safe_open(path, framework="numpy")) for path in weight_files(folder)]
     return {name: file.get_slice(name) for file in opened for name in file.keys()}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hdl_jax.policy.source import PACKAGE, _packaged
+from hdl_jax.policy.source import PACKAGE, packaged
 
 TEXTS = (
     "The harbour was quiet in the early morning. A single boat came in with the tide, and the two people on board "
@@ -60,7 +60,7 @@ class Theirs:
 def location(name: str) -> tuple[str, dict[str, Any]]:
     """What their `from_pretrained` wants: a folder, and the GGUF file in it if it is one; never the network."""
     if name.startswith(PACKAGE) or name.endswith(".gguf"):
-        path = _packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name)
+        path = packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name)
         return str(path.parent), {"gguf_file": path.name, "local_files_only": True}
     return name, {"local_files_only": True}
 

@@ -54,7 +54,7 @@ def load_folder(folder: Path, cfg: TransformerConfig, sharding: tr.Params | None
     """
     with contextlib.ExitStack() as files:
         stored = {}
-        for path in _weight_files(Path(folder)):
+        for path in weight_files(Path(folder)):
             try:
                 file = files.enter_context(safe_open(path, framework="numpy"))
             except SafetensorError as error:
@@ -64,7 +64,7 @@ def load_folder(folder: Path, cfg: TransformerConfig, sharding: tr.Params | None
         return assemble(cfg, lambda name, index: stored[name][index], sharding)
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The files that hold a folder's weights; where there is a single one, that, as transformers does."""
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]

@@ -123,14 +123,14 @@ def _embedded(name: str) -> Policy:
 
 
 def _gguf(name: str, system: str, thinking: bool) -> Policy:
-    path = _packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name)
+    path = packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name)
     file = GgufFile(path)
     read = read_chat(file.files(), str(path))
     chat = TemplateChat(file.tokenizer(), read.template, read.stop_ids, system=system, thinking=thinking)
     return Policy(name, file.config, chat, file.load, file.files)
 
 
-def _packaged(package: str) -> Path:
+def packaged(package: str) -> Path:
     """The one GGUF file in an installed package, wherever in it."""
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:

@@ -17,13 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hdl_jax.policy.chat import Chat
+from hdl_jax.policy.chat import MAX_STOPS, Chat
 from hdl_jax.policy.template import THINKING, Template
 from hdl_jax.policy.texts import INSTRUCT, Texts
 from hdl_jax.policy.tokenizer import SpecialTokenizer
 
-# The most stop ids that the engine compares a token with.
-MAX_STOPS = 8
 # How Llama-3.1-Nemotron is told whether to think: a line of its system prompt.
 THINKING_ON, THINKING_OFF = "detailed thinking on", "detailed thinking off"
 

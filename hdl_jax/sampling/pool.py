@@ -11,14 +11,13 @@ import jax
 import numpy as np
 
 from hdl_jax.policy import transformer as tr
+from hdl_jax.policy.chat import MAX_STOPS
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.sampling import cache as kv
 from hdl_jax.sampling import decode as device
 from hdl_jax.sampling.draw import PATH_LENGTH
 from hdl_jax.sampling.prefill import prefill
 from hdl_jax.sampling.requests import Held, Lane, LaneResult, Sample, Score, Scored
-
-MAX_STOPS = 8
 
 
 @dataclasses.dataclass
