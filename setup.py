@@ -28,11 +28,12 @@ HF = ["jinja2>=3.1.6,<4", "tokenizers>=0.21,<1"]
 GGUF = [*HF, "gguf>=0.17,<1"]
 REASONING = ["reasoning-gym>=0.1.25,<0.1.26"]  # item i of another version may be another task
 DATASETS = ["array-record>=0.8,<0.9", "tensorflow-datasets>=4.9.9,<5"]
+MATH = [*DATASETS, "math-verify[antlr4_13_2]>=0.9,<0.10"]
 EXTRAS = {
-    "test": [*GGUF, *REASONING, "hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.15"],
+    "test": [*GGUF, *MATH, *REASONING, "hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.15"],
     # The tests that compare with Hugging Face's library.
     "parity": ["accelerate>=1.10,<2", "torch>=2.6,<3", "transformers>=5.20,<5.40"],
-    "math": [*DATASETS, "math-verify[antlr4_13_2]>=0.9,<0.10"],
+    "math": MATH,
     "code": [*DATASETS],
     "agent": ["scienceworld>=1.2.3,<1.3"],
     "hf": HF,  # checkpoint folders

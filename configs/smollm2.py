@@ -30,7 +30,7 @@ def get_config(arg=None):
     config.learn.tokens_per_microbatch = 2048
 
     config.eval.every = 10
-    config.eval.variations, config.eval.episodes = 32, 2
+    config.eval.sets, config.eval.problems = ("validation@2",), 32
     config.oracle.problems = 0
     config.checkpoint.every, config.checkpoint.best = 10, 1  # 1.6 GB each
     config.log.rollouts_every = 1

@@ -201,6 +201,26 @@ def saved_scores(directory: str | os.PathLike[str]) -> dict[int, float | None]:
     return scores
 
 
+def find_step(workdir: Path, which: str) -> int:
+    """The step that `--step` names: a number, `best` by its score, or `latest`.
+
+    Raises:
+        ValueError: it is none of these.
+        FileNotFoundError: the run has no such checkpoint.
+    """
+    if which.isdigit():
+        return int(which)
+    if which not in ("best", "latest"):
+        raise ValueError(f"--step={which}: must be a step number, best or latest")
+    scores = saved_scores(workdir / "checkpoints")
+    ranked = [(score, step) for step, score in scores.items() if score is not None]
+    if which == "best" and ranked:
+        return max(ranked)[1]
+    if which == "latest" and scores:
+        return max(scores)
+    raise FileNotFoundError(f"{workdir}/checkpoints holds no {'evaluated ' if which == 'best' else ''}checkpoint")
+
+
 def _steps(directory: Path) -> list[int]:
     return sorted(int(p.name) for p in directory.glob("*") if p.name.isdigit() and p.is_dir())
 

@@ -8,6 +8,7 @@ command line changes it further. Unknown fields and wrong types are refused by m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -20,6 +21,8 @@ from hdl_jax.sampling.cache import CacheShape
 
 # What `--config=FILE:ARG` may set; everything else is a field.
 ARGUMENTS = ("method", "signal", "seed")
+# Less than this is not meant; 0 is another thing.
+MIN_TEMPERATURE = 0.01
 
 
 def default() -> ConfigDict:
@@ -30,7 +33,15 @@ def default() -> ConfigDict:
     config.total_steps = 30
 
     config.domain = ConfigDict()
-    config.domain.name = "errands"
+    config.domain.name = "errands"  # errands | reasoning | math | custom
+    config.domain.data = ""  # math: the folder of prepared sets; custom: FILE.jsonl of the prompts to train on
+    config.domain.train = ""  # math: the prepared set to train on
+    config.domain.eval_data = ""  # custom: FILE.jsonl of the prompts that `validation` is
+    config.domain.reward = ""  # custom: FILE.py:FUNCTION
+    config.domain.instruction = ""  # math: what follows every question; empty: what the set's extraction rule asks for
+    config.domain.kept = ""  # kept.json of hdl_jax.filter: the problems to train on; empty: all
+    config.domain.workers = 2  # math, custom: processes that check answers
+    config.domain.limit_s = 10.0  # math, custom: seconds of work that a check may take
 
     config.policy = ConfigDict()
     # errands (embedded) | a Hugging Face folder | FILE.gguf | package:NAME | a preset; see hdl_jax/policy/source.py
@@ -86,10 +97,15 @@ def default() -> ConfigDict:
 
     config.eval = ConfigDict()
     config.eval.every = 10
-    config.eval.split = "validation"
-    config.eval.variations = 64
-    config.eval.episodes = 4
-    config.eval.temperature = 0.6
+    config.eval.sets = ("validation@4",)  # NAME@K: K episodes of each problem of that split; all sets weigh the same
+    config.eval.problems = 64  # the first so many of each set; 0: all
+    config.eval.temperature = 0.6  # 0: the likeliest token
+
+    # hdl_jax.filter keeps problems that the policy solves neither never nor always.
+    config.filter = ConfigDict()
+    config.filter.samples = 8  # episodes of each problem, at rollout.temperature
+    config.filter.min_rate = 0.01  # of them, solved
+    config.filter.max_rate = 0.99
 
     # Which tokens really decide, by Monte-Carlo, after the last step; see localize/oracle.py.
     config.oracle = ConfigDict()
@@ -116,7 +132,7 @@ def get_run(method: str = "hdl", signal: str = "hindsight", seed: str = "0") -> 
     return config
 
 
-def parse_arg(arg: str | None) -> dict[str, str]:
+def parse_arg(arg: str | None, known: Sequence[str] = ARGUMENTS) -> dict[str, str]:
     """`method=grpo,seed=1` -> {"method": "grpo", "seed": "1"}; the part after the colon of `--config=FILE:ARG`."""
     if not arg:
         return {}
@@ -124,9 +140,25 @@ def parse_arg(arg: str | None) -> dict[str, str]:
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise ValueError(f"config argument {arg!r}: expected name=value pairs separated by commas, got {name!r}")
-        if name not in ARGUMENTS:
-            raise ValueError(f"config argument {name}={value}: unknown; known arguments: {', '.join(ARGUMENTS)}")
+        if name not in known:
+            raise ValueError(f"config argument {name}={value}: unknown; known arguments: {', '.join(known)}")
     return {name: value for name, _, value in pairs}
+
+
+def eval_sets(config: Any) -> list[tuple[str, int]]:
+    """(split, episodes a problem) of each of `eval.sets`. Raises ValueError naming the entry that is none."""
+    sets = []
+    for entry in config.eval.sets:
+        name, _, episodes = str(entry).partition("@")
+        if not (name and episodes.isdecimal() and int(episodes) > 0):
+            raise ValueError(
+                f"eval.sets={tuple(config.eval.sets)}: {entry!r} must be NAME@K, K episodes of each problem, such as "
+                "validation@4"
+            )
+        sets.append((name, int(episodes)))
+    if not sets or len({name for name, _ in sets}) < len(sets):
+        raise ValueError(f"eval.sets={tuple(config.eval.sets)}: must name at least one set, and each once")
+    return sets
 
 
 def total_group_size(config: Any) -> tuple[int, str]:
@@ -153,21 +185,35 @@ def validate(config: Any) -> None:
     )
     need(config.policy.dtype in DTYPES, f"policy.dtype={config.policy.dtype!r}: must be one of {', '.join(DTYPES)}")
     positive = (
-        "total_steps mesh.devices rollout.problems_per_step rollout.group_size rollout.temperature "
+        "total_steps mesh.devices rollout.problems_per_step rollout.group_size "
         "rollout.max_prompt_tokens rollout.max_response_tokens rollout.max_action_tokens branch.roots "
-        "branch.points_per_root branch.min_spacing reflection.max_tokens reflection.temperature engine.rows "
+        "branch.points_per_root branch.min_spacing reflection.max_tokens engine.rows "
         "engine.lanes engine.context_tokens engine.block engine.tile engine.width engine.chunks engine.steps "
-        "engine.workers learn.learning_rate learn.max_grad_norm learn.clip_low learn.clip_high learn.minibatches "
-        "learn.tokens_per_microbatch eval.every eval.variations eval.episodes eval.temperature oracle.positions "
+        "engine.workers domain.workers domain.limit_s learn.learning_rate learn.max_grad_norm learn.clip_low "
+        "learn.clip_high learn.minibatches "
+        "learn.tokens_per_microbatch eval.every filter.samples oracle.positions "
         "oracle.samples checkpoint.every log.rollouts_every"
     )
     for name in positive.split():
         value = _field(config, name)
         need(0 < value < math.inf, f"{name}={value}: must be positive and finite")
     need(config.seed < 2**31, f"seed={config.seed}: must be less than 2**31")
-    for name in ("seed", "learn.weight_decay", "oracle.problems", "checkpoint.best"):
+    for name in ("seed", "learn.weight_decay", "eval.problems", "oracle.problems", "checkpoint.best"):
         value = _field(config, name)
         need(0 <= value < math.inf, f"{name}={value}: must be 0 or more, and finite")
+    for name in ("rollout.temperature", "reflection.temperature", "eval.temperature"):
+        value = _field(config, name)
+        allowed = MIN_TEMPERATURE <= value < math.inf or (name == "eval.temperature" and value == 0)
+        need(
+            allowed,
+            f"{name}={value}: must be finite and at least {MIN_TEMPERATURE}" + " or 0" * name.startswith("eval"),
+        )
+    try:
+        eval_sets(config)
+    except ValueError as error:
+        need(False, str(error))
+    low, high = config.filter.min_rate, config.filter.max_rate
+    need(0 <= low <= high <= 1, f"filter.min_rate={low}, filter.max_rate={high}: must be in [0, 1], in this order")
     for name in ("learn.beta1", "learn.beta2"):
         value = _field(config, name)
         need(0 <= value < 1, f"{name}={value}: must be in [0, 1)")

@@ -1,76 +1,158 @@
-"""Evaluates a checkpoint of a run: python -m hdl_jax.evaluate --workdir=DIR [--step=N|best|latest] [--split=test].
+"""Evaluates a policy: a run's checkpoint, or the one that a config starts from.
 
-With --oracle=N it asks another question instead: which tokens decide, and which signal knows (localize/oracle.py).
+    python -m hdl_jax.evaluate --workdir=RUN [--step=N|best|latest] [--sets=test@4,...] [--problems=64]
+    python -m hdl_jax.evaluate --config=FILE[:ARG] --out=DIR [--config.FIELD=VALUE ...]
+    python -m hdl_jax.evaluate --rescore=RUN/eval/step_000010/validation.jsonl
+
+It prints a table and keeps every sample, with all figures in results.json, in eval/step_NNNNNN of the run or of --out.
+An evaluation that was stopped goes on where it was when the command is repeated. --rescore judges stored samples again
+with today's verifier, without a policy. --oracle=N asks another question: which tokens decide, and which signal knows
+(localize/oracle.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import jax
+from absl import app, flags, logging
 from ml_collections import ConfigDict
 
 from hdl_jax import config as config_lib
 from hdl_jax import setup_run
-from hdl_jax.checkpoint import load_checkpoint, saved_scores
+from hdl_jax.checkpoint import find_step
+from hdl_jax.command_line import CONFIG, OUT, WORKDIR, Refused, parse_flags, refusing
+from hdl_jax.eval_store import samples_path
 from hdl_jax.evaluation import evaluate
 from hdl_jax.localize import oracle
 from hdl_jax.metrics import table
-from hdl_jax.policy import transformer as tr
+from hdl_jax.policy.source import Policy
+from hdl_jax.rescore import rescore
+from hdl_jax.trained import trained_policy
+
+_STEP = flags.DEFINE_string("step", "best", "A step that has a checkpoint, `best` by its score, or `latest`.")
+_SETS = flags.DEFINE_list("sets", None, "NAME@K of each set, instead of eval.sets.")
+_PROBLEMS = flags.DEFINE_integer("problems", None, "Of each set, instead of eval.problems; 0: all.")
+_ORACLE = flags.DEFINE_integer("oracle", 0, "Judge the signals on so many problems instead.")
+_RESCORE = flags.DEFINE_list("rescore", [], "Files of samples to judge again.")
 
 
-def find_step(workdir: Path, which: str) -> int:
-    """The step that `--step` names. Raises FileNotFoundError where the run has no such checkpoint."""
-    if which.isdigit():
-        return int(which)
-    if which not in ("best", "latest"):
-        raise ValueError(f"--step={which}: must be a step number, best or latest")
-    scores = saved_scores(workdir / "checkpoints")
-    ranked = [(score, step) for step, score in scores.items() if score is not None]
-    if which == "best" and ranked:
-        return max(ranked)[1]
-    if which == "latest" and scores:
-        return max(scores)
-    raise FileNotFoundError(f"{workdir}/checkpoints holds no {'evaluated ' if which == 'best' else ''}checkpoint")
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m hdl_jax.evaluate", description="Evaluates a checkpoint of a run.")
-    parser.add_argument("--workdir", type=Path, required=True, help="the run to evaluate")
-    parser.add_argument("--step", default="best", help="a step that has a checkpoint, `best` by its score, or `latest`")
-    parser.add_argument("--split", default="test", help="the split to play")
-    parser.add_argument("--variations", type=int, default=64, help="problems to play")
-    parser.add_argument("--episodes", type=int, default=4, help="episodes of each")
-    parser.add_argument("--oracle", type=int, default=0, metavar="N", help="judge the signals on N problems instead")
-    args = parser.parse_args(argv)
+def run_config(workdir: Path) -> ConfigDict:
+    """The config of a run. Raises FileNotFoundError; ValueError where it is none."""
+    path = workdir / "config.json"
     try:
-        step = find_step(args.workdir, args.step)
-        config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
-        config.eval.update(split=args.split, variations=args.variations, episodes=args.episodes)
-        config.oracle.problems = args.oracle
-        config_lib.validate(config)
-        domain, policy = setup_run.make_domain(config), setup_run.make_policy(config)
-        setup_run.check_sizes(config, domain)
-        setup_run.check_prompts(config, domain, policy.chat, (config.eval.split,))
-        like = {"params": tr.abstract_params(policy.shape)}
-        params = load_checkpoint(args.workdir / "checkpoints" / str(step), like).state["params"]
-    except (ValueError, OSError, ImportError) as error:
-        parser.error(str(error))
-    engine = setup_run.make_engine(config, policy.shape)
-    engine.load(params)
-    measure = oracle.measure if args.oracle else evaluate
-    metrics = measure(engine, domain, policy.chat, config, step)
+        return ConfigDict(json.loads(path.read_bytes()))
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise ValueError(f"{path} is not the config of a run: {error}") from error
+
+
+def sampled_with(samples: Path) -> ConfigDict:
+    """The config of a file of samples: that of the evaluation beside it, or of the run that it lies in."""
+    results = samples.parent / "results.json"
+    if results.is_file():
+        return ConfigDict(json.loads(results.read_bytes())["config"])
+    return run_config(samples.absolute().parents[2])
+
+
+def asked(workdir: str | None, config: ConfigDict | None, out: str | None) -> tuple[ConfigDict, Policy, int, Path]:
+    """The config, the policy, its step and where results go. Raises ValueError where the flags name none or two."""
+    if (workdir is None) == (config is None):
+        raise ValueError("either --workdir=RUN or --config=FILE is needed, and not both")
+    if workdir is not None:
+        step = find_step(Path(workdir), _STEP.value)
+        return run_config(Path(workdir)), trained_policy(Path(workdir), _STEP.value), step, Path(out or workdir)
+    if out is None:
+        raise ValueError("--out=DIR is needed beside --config: the folder that samples and figures go into")
+    return ConfigDict(config), setup_run.make_policy(config), 0, Path(out)
+
+
+def results_table(metrics: Mapping[str, float], names: Sequence[str]) -> str:
+    """A row a set: mean score and its error, then whatever else was measured."""
+    shown = (
+        "score",
+        "success",
+        *sorted({n.split("/")[2] for n in metrics if "/pass@" in n and n[-3:] != "_se"}, key=_k),
+    )
+    rows = []
+    for name in names:
+        prefix = f"eval/{name}/"
+        row = [name]
+        for measure in shown:
+            value, error = metrics.get(prefix + measure), metrics.get(f"{prefix}{measure}_se")
+            row.append("-" if value is None else f"{value:.3f} +- {error:.3f}")
+        row += [f"{metrics[prefix + share]:.1%}" for share in ("truncated", "unparsed")]
+        row += [f"{metrics[prefix + 'failed']:.0f}", f"{metrics[prefix + 'tokens']:.0f}"]
+        if metrics[prefix + "failed"]:
+            row[1] += f" ({metrics[prefix + 'score_all']:.3f} of all)"
+        rows.append(row)
+    return table(["set", *shown, "truncated", "unparsed", "failed", "tokens"], rows)
+
+
+def _k(measure: str) -> int:
+    return int(measure.partition("@")[2])
+
+
+def metric_table(title: str, metrics: Mapping[str, float]) -> str:
+    """A row a metric."""
     rows = []
     for name, value in metrics.items():
         if not name.endswith("_se"):
             spread = metrics.get(f"{name}_se")
             rows.append([name, f"{value:.3f}" + (f" +- {spread:.3f}" if spread is not None else "")])
-    print(table([f"step {step}, {args.split}", "value +- se"], rows))
-    return 0
+    return table([title, "value +- se"], rows)
+
+
+def run(config: ConfigDict, policy: Policy, step: int, out: Path) -> str:
+    """Evaluates the policy, or asks the oracle. Returns the table of results."""
+    with refusing():
+        config_lib.validate(config)
+        domain = setup_run.make_domain(config)
+        setup_run.check_sizes(config, domain)
+        setup_run.check_prompts(config, domain, policy.chat, [name for name, _ in config_lib.eval_sets(config)])
+        params = policy.load(None)
+    engine = setup_run.make_engine(config, policy.shape)
+    engine.load(params)
+    if config.oracle.problems:
+        return metric_table(f"step {step}", oracle.measure(engine, domain, policy.chat, config, step))
+    names = [name for name, _ in config_lib.eval_sets(config)]
+    try:
+        metrics = evaluate(engine, domain, policy.chat, config, step, out, resume=True)
+    except ValueError as error:
+        raise Refused(f"{error}; --out names another folder") from error
+    folder = samples_path(out, step, names[0]).parent
+    record: dict[str, Any] = {"policy": policy.name, "step": step, "config": config.to_dict(), "metrics": metrics}
+    (folder / "results.json").write_text(json.dumps(record, indent=2) + "\n")
+    return f"{policy.name}\n{results_table(metrics, names)}\n\nsamples and figures: {folder}"
+
+
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    logging.set_verbosity(logging.WARNING)
+    try:
+        if _RESCORE.value:
+            with refusing():
+                print(rescore([Path(path) for path in _RESCORE.value], sampled_with))
+            return
+        with refusing():
+            config, policy, step, out = asked(WORKDIR.value, CONFIG.value, OUT.value)
+            with config.unlocked():
+                if _SETS.value is not None:
+                    config.eval.sets = tuple(_SETS.value)
+                if _PROBLEMS.value is not None:
+                    config.eval.problems = _PROBLEMS.value
+                config.oracle.problems = _ORACLE.value
+        print(run(config, policy, step, out))
+    except Refused as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on with the problems that are left")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    jax.config.parse_flags_with_absl()
+    app.run(main, flags_parser=parse_flags)

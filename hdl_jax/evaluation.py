@@ -1,59 +1,164 @@
-"""Plays held-out problems and measures the score, with the standard error that clustered episodes have."""
+"""Plays held-out problems, keeps every sample, and measures scores with their standard errors over problems."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from absl import logging
 from tqdm import tqdm
 
-from hdl_jax.domains.domain import Domain
+from hdl_jax.config import eval_sets
+from hdl_jax.domains.domain import Domain, Problem
+from hdl_jax.eval_store import EvalSample, SampleFile, samples_path
 from hdl_jax.policy.chat import Chat
+from hdl_jax.rollout.accounting import new_tokens
 from hdl_jax.rollout.context import Context
 from hdl_jax.rollout.play import complete
-from hdl_jax.sampling.draw import Stream
+from hdl_jax.rollout.trajectory import Trajectory
+from hdl_jax.sampling.draw import GREEDY, Stream
 from hdl_jax.sampling.engine import Engine
+from hdl_jax.sampling.requests import Job
+from hdl_jax.statistics import clustered, pass_at_k, powers_of_two
+
+# Whose episodes are open at the same time; more than any engine has lanes for.
+PROBLEMS_AT_ONCE = 512
 
 
-def clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Mean over problems of their mean, and its standard error over problems (Miller 2024, arXiv 2411.00640).
+def evaluate(
+    engine: Engine, domain: Domain, chat: Chat, config: Any, step: int, workdir: Path, *, resume: bool = False
+) -> dict[str, float]:
+    """Every set of `eval.sets`, the first `eval.problems` of each, at `eval.temperature`.
 
-    Episodes of one problem are not independent evidence; problems are (case E3). The error of one problem is NaN.
-    """
-    means = np.asarray([np.mean(v) for v in values if len(v)])
-    if not len(means):
-        return math.nan, math.nan
-    return float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else math.nan
-
-
-def evaluate(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int) -> dict[str, float]:
-    """Score and success of `eval.variations` problems of `eval.split`, `eval.episodes` each, at `eval.temperature`.
+    Args:
+        step: of the policy. workdir: samples go into its folder `eval`.
+        resume: go on with what an evaluation with the same settings left there.
 
     Returns:
-        `eval/SPLIT/score`, `/success` and their `_se`, `/actions`, and `/failed`: episodes whose environment or
-        verifier failed, which are in no mean.
+        `measures` of each set, named `eval/SET/...`, and `eval/score`: the mean over the sets' scores, with `_se`.
+
+    Raises:
+        ValueError: samples there are of other settings.
     """
-    cfg = config.eval
-    problems = domain.problems(cfg.split)
-    if cfg.variations > len(problems):
-        raise ValueError(
-            f"eval.variations={cfg.variations}, but {domain.name}/{cfg.split} has {len(problems)} problems"
-        )
-    ctx = Context(domain, chat, config, step, cfg.temperature)
-    with tqdm(total=cfg.variations, desc=f"evaluate {cfg.split}", unit="problem", leave=False) as bar:
-        jobs = [complete(ctx, p, cfg.episodes, Stream.EVALUATION, "eval") for p in problems[: cfg.variations]]
-        played = engine.run(jobs, step, on_done=bar.update)
-    verdicts = [[t.verdict for t in episodes if t.verdict] for episodes in played]
-    score, score_se = clustered([[v.reward for v in vs] for vs in verdicts])
-    success, success_se = clustered([[float(v.success) for v in vs] for vs in verdicts])
-    prefix = f"eval/{cfg.split}"
+    metrics: dict[str, float] = {}
+    for name, samples in eval_sets(config):
+        path = samples_path(workdir, step, name)
+        problems = selected(domain, config, name)
+        played = play(
+            engine, domain, chat, config, step, problems, samples,
+            path=path, temperature=config.eval.temperature, resume=resume,
+        )  # fmt: skip
+        metrics |= {f"eval/{name}/{measure}": value for measure, value in measures(played).items()}
+    names = [name for name, _ in eval_sets(config)]
+    metrics["eval/score"] = float(np.mean([metrics[f"eval/{name}/score"] for name in names]))
+    errors = [metrics[f"eval/{name}/score_se"] for name in names]
+    metrics["eval/score_se"] = math.sqrt(sum(error**2 for error in errors)) / len(errors)
+    return metrics
+
+
+def selected(domain: Domain, config: Any, name: str) -> Sequence[Problem]:
+    """The problems of a set that are played: the first `eval.problems`, or all."""
+    problems = domain.problems(name)
+    return problems[: config.eval.problems] if config.eval.problems else problems
+
+
+def play(
+    engine: Engine,
+    domain: Domain,
+    chat: Chat,
+    config: Any,
+    step: int,
+    problems: Sequence[Problem],
+    samples: int,
+    *,
+    path: Path,
+    temperature: float,
+    resume: bool,
+) -> list[list[EvalSample]]:
+    """Plays `samples` episodes of each problem, and writes those of a problem as soon as they are all there.
+
+    Args:
+        path: of the file. temperature: 0 takes the likeliest token, so that one sample says it all.
+        resume: play what the file lacks.
+
+    Returns:
+        the samples of each problem.
+    """
+    if temperature == 0 and samples > 1:
+        logging.warning("%s: at temperature 0 all samples are the same: 1 is taken, not %d", path.stem, samples)
+        samples = 1
+    settings = _settings(config, step) | {"temperature": temperature, "samples": samples}
+    ctx = Context(domain, chat, config, step, max(temperature, GREEDY))
+    file = SampleFile(path, settings, whole=samples, resume=resume)
+
+    def recorded(problem: Problem) -> Job[None]:
+        trajectories = yield from complete(ctx, problem, samples, Stream.EVALUATION, "eval")
+        # None at all where its environment could not be opened.
+        played = [_sample(problem, i, trajectories[i] if trajectories else None) for i in range(samples)]
+        file.add(problem.id, played)
+
+    left = [problem for problem in problems if problem.id not in file.done]
+    try:
+        with tqdm(total=len(problems), initial=len(problems) - len(left), desc=path.stem, leave=False) as bar:
+            for i in range(0, len(left), PROBLEMS_AT_ONCE):
+                engine.run([recorded(p) for p in left[i : i + PROBLEMS_AT_ONCE]], step, on_done=bar.update)
+    finally:
+        file.close()
+    return [file.done[problem.id] for problem in problems]
+
+
+def measures(problems: Sequence[Sequence[EvalSample]]) -> dict[str, float]:
+    """What the samples of a set say, the samples of one problem side by side.
+
+    Returns:
+        `score` and `success`: means over problems of the mean over their samples (avg@k), with `_se`, over samples that
+        have a verdict; `score_all`: the same with 0 for those that have none; `pass@K` of success for K in powers of
+        two, unbiased, with `_se`, over problems with that many verdicts; `truncated` and `unparsed`: shares of all
+        samples; `failed`: samples without a verdict; `actions` and `tokens`: means of a sample.
+    """
+    every = [sample for samples in problems for sample in samples]
+    scored = [[sample for sample in samples if sample.reward is not None] for samples in problems]
+    out: dict[str, float] = {}
+    out["score"], out["score_se"] = clustered(
+        [[s.reward for s in samples if s.reward is not None] for samples in scored]
+    )
+    out["success"], out["success_se"] = clustered([[float(bool(s.success)) for s in samples] for samples in scored])
+    out["score_all"] = clustered([[s.reward or 0.0 for s in samples] for samples in problems])[0]
+    for k in powers_of_two(max((len(samples) for samples in problems), default=0)):
+        passes = [[pass_at_k(len(s), sum(bool(x.success) for x in s), k)] for s in scored if len(s) >= k]
+        out[f"pass@{k}"], out[f"pass@{k}_se"] = clustered(passes)
+    out["truncated"] = float(np.mean([s.truncated for s in every]))
+    out["unparsed"] = float(np.mean([s.unparsed for s in every]))
+    out["failed"] = sum(s.reward is None for s in every)
+    out["actions"] = float(np.mean([len(s.actions) for s in every]))
+    out["tokens"] = float(np.mean([s.tokens for s in every]))
+    return out
+
+
+def _sample(problem: Problem, number: int, t: Trajectory | None) -> EvalSample:
+    """The record of an episode; of one that could not be opened, None."""
+    if t is None:
+        return EvalSample(problem.id, number, (), None, None, None, unparsed=False, truncated=False, tokens=0)
+    actions, verdict = tuple(turn.action for turn in t.turns), t.verdict
+    if verdict is None:
+        return EvalSample(problem.id, number, actions, None, None, None, False, t.truncated, new_tokens(t))
+    return EvalSample(
+        problem.id, number, actions, float(verdict.reward), bool(verdict.success), verdict.feedback,
+        verdict.unparsed, t.truncated, new_tokens(t),
+    )  # fmt: skip
+
+
+def _settings(config: Any, step: int) -> dict[str, Any]:
+    """Everything of a config that a sample depends on."""
+    limits = ("max_prompt_tokens", "max_response_tokens", "max_action_tokens")
+    domain = {name: value for name, value in config.domain.to_dict().items() if name not in ("workers", "kept")}
     return {
-        f"{prefix}/score": score,
-        f"{prefix}/score_se": score_se,
-        f"{prefix}/success": success,
-        f"{prefix}/success_se": success_se,
-        f"{prefix}/actions": float(np.mean([len(t.turns) for episodes in played for t in episodes])),
-        f"{prefix}/failed": cfg.variations * cfg.episodes - sum(map(len, verdicts)),
+        "step": step,
+        "seed": config.seed,
+        "domain": domain,
+        "policy": config.policy.to_dict(),
+        "rollout": {name: config.rollout[name] for name in limits},
     }

@@ -130,7 +130,7 @@ def final_table(rows: Sequence[Row]) -> str:
     names = {name for row in rows for name in row}
     blocks = []
     evaluation = []
-    for name in sorted(n for n in names if n.startswith("eval/") and f"{n}_se" in names):
+    for name in sorted(n for n in names if n.startswith("eval/") and n.endswith(("/score", "/success"))):
         steps, values = series(rows, name)
         if values:
             errors = dict(zip(*series(rows, f"{name}_se"), strict=True))

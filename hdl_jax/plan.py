@@ -7,6 +7,7 @@ from typing import Any
 
 from hdl_jax import config as config_lib
 from hdl_jax import setup_run
+from hdl_jax.evaluation import selected
 from hdl_jax.mesh import bytes_a_device
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.presets import PRESETS
@@ -24,24 +25,29 @@ def plan(config: Any) -> str:
     else:
         policy = setup_run.make_policy(config)
         shape = policy.shape
-        longest = setup_run.check_prompts(config, domain, policy.chat, ("train", config.eval.split))
+        longest = setup_run.check_prompts(
+            config, domain, policy.chat, ["train", *(name for name, _ in config_lib.eval_sets(config))]
+        )
         prompts = f"{max(longest.values())} of {config.rollout.max_prompt_tokens} tokens"
     cache = config_lib.cache_shape(config)
     total, arithmetic = config_lib.total_group_size(config)
     rollout, devices = config.rollout, config.mesh.devices
     most = rollout.problems_per_step * total * rollout.max_response_tokens
+    sets = [
+        f"{name}: {len(selected(domain, config, name)):,} of {len(domain.problems(name)):,} problems x {episodes}"
+        for name, episodes in config_lib.eval_sets(config)
+    ]
     steps_an_epoch = len(domain.problems("train")) // rollout.problems_per_step
     held = bytes_a_device(shape, devices) | {"cache": cache_bytes(shape, cache)}
     lines = [
         f"method          {config.method}" + (f", signal {config.branch.signal}" if config.method == "hdl" else ""),
         f"policy          {source}: {tr.parameter_count(tr.abstract_params(shape)):,} parameters, vocabulary "
         f"{shape.vocab_size}, computes in {shape.dtype}",
-        f"data            {domain.name}: {len(domain.problems('train')):,} train, "
-        f"{len(domain.problems(config.eval.split)):,} {config.eval.split}; longest prompt {prompts}",
+        f"data            {domain.name}: {len(domain.problems('train')):,} train; longest prompt {prompts}",
         f"step            {rollout.problems_per_step} problems x {arithmetic} trajectories, "
         f"at most {most:,} response tokens",
-        f"run             {config.total_steps} steps of {steps_an_epoch} an epoch, evaluated every "
-        f"{config.eval.every}: {config.eval.variations} variations x {config.eval.episodes} episodes",
+        f"run             {config.total_steps} steps of {steps_an_epoch} an epoch, evaluated every {config.eval.every}",
+        f"evaluation      {', '.join(sets)}, at temperature {config.eval.temperature}",
         f"cache           {cache.rows} rows of {cache.prefix} tokens, {cache.lanes} lanes of {cache.suffix}",
         f"update          packed streams of at most {config.learn.tokens_per_microbatch:,} tokens, "
         f"{config.learn.attention} attention",

@@ -73,21 +73,28 @@ def config_field(config: Mapping[str, Any], name: str) -> Any:
     return config[min(names, key=len)] if names else None
 
 
+def _scores(rows: Sequence[Row]) -> list[str]:
+    """The scores that were measured: of each set, and with several sets their mean first."""
+    names = sorted({n for row in rows for n in row if n.startswith("eval/") and n.endswith("/score")})
+    sets = [name for name in names if name != "eval/score"]
+    return names if len(sets) > 1 else sets
+
+
 def _heading(name: str, config: Mapping[str, Any], rows: Sequence[Row]) -> str:
     named = [("method", "method"), ("signal", "signal"), ("seed", "seed"), ("domain", "domain.name")]
     described = [
         f"{label} {config_field(config, field)}" for label, field in named if config_field(config, field) is not None
     ]
     tiles = []
-    for score in sorted({n for row in rows for n in row if n.startswith("eval/") and n.endswith("/score")}):
+    for score in _scores(rows):
         steps, values = series(rows, score)
         errors = dict(zip(*series(rows, f"{score}_se"), strict=True))
         if not values:
             continue
-        split = score.split("/")[1]
+        what = score.removeprefix("eval/").replace("/", " ")
         for label, step, value in (("before", steps[0], values[0]), ("now", steps[-1], values[-1])):
             error = f" ± {errors[step]:.3f}" if step in errors else ""
-            tiles.append((f"{value:.3f}{error}", f"{split} score {label}, step {step}"))
+            tiles.append((f"{value:.3f}{error}", f"{what} {label}, step {step}"))
     tokens = series(rows, "rollout/generated_tokens")[1]
     seconds = series(rows, "timing_s/step")[1]
     agreement = series(rows, "reflection/outcome_agreement")[1]
@@ -135,10 +142,11 @@ def _finite(row: Row, name: str) -> float:
 
 
 def _curves(rows: Sequence[Row]) -> str:
-    names = {name for row in rows for name in row}
-    splits = sorted({n.split("/")[1] for n in names if n.startswith("eval/")})
-    evaluation = [_line(rows, f"eval/{s}/score", f"{s} score") for s in splits]
-    evaluation += [_line(rows, f"eval/{s}/success", f"{s} success", dashed=True) for s in splits]
+    scores = _scores(rows)
+    evaluation = [_line(rows, name, name.removeprefix("eval/").replace("/", " ")) for name in scores]
+    if len(scores) == 1:
+        success = scores[0].replace("/score", "/success")
+        evaluation.append(_line(rows, success, success.removeprefix("eval/").replace("/", " "), dashed=True))
     kinds = ("root", "reflection", "continuation", "discarded")
     steps, tokens = _parts(rows, {f"rollout/generated_tokens/{kind}": kind for kind in kinds})
     if not any(any(values) for _, values in tokens):

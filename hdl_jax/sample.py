@@ -24,15 +24,11 @@ from hdl_jax.policy.presets import DTYPES, TransformerConfig
 from hdl_jax.policy.source import Policy, open_policy
 from hdl_jax.policy.template_chat import TemplateChat
 from hdl_jax.sampling.cache import CacheShape
-from hdl_jax.sampling.draw import Stream
+from hdl_jax.sampling.draw import GREEDY, Stream
 from hdl_jax.sampling.engine import Engine
 from hdl_jax.sampling.requests import Job, Lane, LaneResult, Request, Sample, Score, Scored
 from hdl_jax.trained import trained_policy
 
-# A temperature at which only the likeliest token has any probability (several, where float32 cannot tell them apart).
-# A power of two: a compiler may divide by it in one place and multiply by its inverse in another, and the largest logit
-# must come out the same to the bit. Logits up to 2**28 over it are finite.
-GREEDY = 2.0**-100
 # Tokens that a conversation at the terminal may come to.
 CONTEXT = 4096
 # Lanes that read their prefix together.

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from hdl_jax import config as config_lib
+from hdl_jax.domains.custom import Custom
 from hdl_jax.domains.domain import Domain
 from hdl_jax.domains.errands import Errands
+from hdl_jax.domains.kept import Kept
+from hdl_jax.domains.math import Math
 from hdl_jax.domains.reasoning import Reasoning
 from hdl_jax.policy.chat import Chat
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.policy.source import Policy, open_policy
 from hdl_jax.sampling.engine import Engine
 
-DOMAINS: dict[str, Callable[[], Domain]] = {"errands": Errands, "reasoning": Reasoning}
+
+# From config.domain.
+DOMAINS: dict[str, Callable[[Any], Domain]] = {
+    "errands": lambda _: Errands(),
+    "reasoning": lambda _: Reasoning(),
+    "math": lambda d: Math(d.data, d.train, d.instruction, d.workers, d.limit_s),
+    "custom": lambda d: Custom(d.data, d.eval_data, d.reward, d.workers, d.limit_s),
+}
 
 
 def make_domain(config: Any) -> Domain:
-    """The config's domain. Raises ValueError naming the known ones."""
+    """The config's domain, its `train` split cut down to what a filter kept.
+
+    Raises:
+        ValueError: there is no such domain; names the known ones. As the domains and `Kept` do, too.
+        FileNotFoundError, ImportError: as the domains do.
+    """
     if config.domain.name not in DOMAINS:
         raise ValueError(f"domain.name={config.domain.name!r}: must be one of {', '.join(DOMAINS)}")
-    return DOMAINS[config.domain.name]()
+    domain = DOMAINS[config.domain.name](config.domain)
+    return Kept(domain, Path(config.domain.kept)) if config.domain.kept else domain
 
 
 def make_policy(config: Any) -> Policy:
@@ -46,25 +63,25 @@ def make_engine(config: Any, shape: TransformerConfig) -> Engine:
 
 
 def check_sizes(config: Any, domain: Domain) -> None:
-    """Refuses a step or an evaluation of more problems than the data has, before it starts. Raises ValueError."""
+    """Refuses a step or an oracle of more problems than the data has, before it starts. Raises ValueError."""
+    first = config_lib.eval_sets(config)[0][0]
     for name, wanted, split in (
         ("rollout.problems_per_step", config.rollout.problems_per_step, "train"),
-        ("eval.variations", config.eval.variations, config.eval.split),
-        ("oracle.problems", config.oracle.problems, config.eval.split),
+        ("oracle.problems", config.oracle.problems, first),
     ):
         there = len(domain.problems(split))
         if wanted > there:
             raise ValueError(f"{name}={wanted}, but {domain.name}/{split} has {there} problems")
 
 
-def check_prompts(config: Any, domain: Domain, chat: Chat, splits: tuple[str, ...]) -> dict[str, int]:
-    """Renders every prompt that a run can meet, before it starts.
+def check_prompts(config: Any, domain: Domain, chat: Chat, splits: Sequence[str]) -> dict[str, int]:
+    """Renders every prompt of some splits, before any work.
 
     Returns:
         the longest prompt of each split, in tokens.
 
     Raises:
-        ValueError: a prompt is longer than `rollout.max_prompt_tokens`; names the problem.
+        ValueError: a prompt is longer than `rollout.max_prompt_tokens`; names the problem. Or a split is unknown.
     """
     longest = {}
     limit = config.rollout.max_prompt_tokens

@@ -6,7 +6,6 @@ was.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -19,14 +18,15 @@ from typing import Any
 import jax
 import numpy as np
 from absl import app, flags, logging
-from ml_collections import config_flags
 from tqdm import tqdm
 
 from hdl_jax import config as config_lib
 from hdl_jax import plan, report, setup_run
 from hdl_jax.checkpoint import Checkpoints, config_differences
+from hdl_jax.command_line import CONFIG, WORKDIR, Refused, parse_flags, refusing
 from hdl_jax.compilations import count_compilations
 from hdl_jax.domains.domain import Problem
+from hdl_jax.eval_store import drop_samples_after
 from hdl_jax.evaluation import evaluate
 from hdl_jax.host_memory import return_freed_blocks
 from hdl_jax.learn import state as train_state
@@ -43,10 +43,8 @@ from hdl_jax.rollout.tokenclass import Classify, classifier
 from hdl_jax.rollout.trajectory import Group
 
 # Fields that may differ between a run and its continuation: they change what is kept or shown, not what is learnt.
-RESUMABLE = ("total_steps", "log", "checkpoint", "engine.workers")
+RESUMABLE = ("total_steps", "log", "checkpoint", "engine.workers", "domain.workers")
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "The run's config file.", lock_config=True)
-_WORKDIR = flags.DEFINE_string("workdir", None, "Where the run writes everything.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Check the config and the data, print the plan, and stop.")
 
 
@@ -77,19 +75,6 @@ def rollout_metrics(groups: Sequence[Group], config: Any, classify: Classify, sa
     }
 
 
-class Refused(ValueError):
-    """A run that cannot start as it is asked for; the message says what to change."""
-
-
-@contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Tells a refusal, which needs no traceback, from an error in mid-run, which does."""
-    try:
-        yield
-    except (ValueError, OSError, ImportError) as error:
-        raise Refused(str(error)) from error
-
-
 def warm_up_select(ctx: Context) -> None:
     """Compiles the selector for the shape that every problem of the run has."""
     branch = ctx.config.branch
@@ -110,7 +95,7 @@ def train(config: Any, workdir: Path) -> None:
         domain, policy = setup_run.make_domain(config), setup_run.make_policy(config)
         chat = policy.chat
         setup_run.check_sizes(config, domain)
-        setup_run.check_prompts(config, domain, chat, ("train", config.eval.split))
+        setup_run.check_prompts(config, domain, chat, ["train", *(name for name, _ in config_lib.eval_sets(config))])
         classify = classifier(domain, chat)
         tx = train_state.optimizer(config.learn)
         state = train_state.create(policy.load(None), tx)
@@ -141,6 +126,7 @@ def train(config: Any, workdir: Path) -> None:
     (workdir / "policy.json").write_text(json.dumps(policy.described(), indent=2, ensure_ascii=False) + "\n")
     writer = MetricsWriter(workdir, resumed_step=first_step if saved is not None else -1)
     drop_after(workdir, first_step)
+    drop_samples_after(workdir, first_step)
 
     # ---- compile everything once ------------------------------------------------------------------------------------
     print(f"attention {updater.attention}", file=sys.stderr)
@@ -153,7 +139,7 @@ def train(config: Any, workdir: Path) -> None:
     print(f"compiled in {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
 
     def save(step: int, metrics: dict[str, float]) -> None:
-        score = metrics.get(f"eval/{config.eval.split}/score", math.nan)
+        score = metrics.get("eval/score", math.nan)
         # An evaluation whose every episode failed has no score to be ranked by.
         checkpoints.save(step, state, {"config": config.to_dict()}, score if math.isfinite(score) else None)
 
@@ -161,7 +147,7 @@ def train(config: Any, workdir: Path) -> None:
         """Held-out score of the current policy and, on request, how well each signal knows what mattered."""
         engine.load(state.params)
         begun = time.perf_counter()
-        metrics = evaluate(engine, domain, chat, config, step)
+        metrics = evaluate(engine, domain, chat, config, step, workdir)
         metrics["timing_s/eval"] = time.perf_counter() - begun
         if with_oracle and config.oracle.problems:
             begun = time.perf_counter()
@@ -237,25 +223,15 @@ def main(argv: Sequence[str]) -> None:
     try:
         if _DRY_RUN.value:
             with refusing():
-                print(plan.plan(_CONFIG.value))
-        elif not _WORKDIR.value:
+                print(plan.plan(CONFIG.value))
+        elif not WORKDIR.value:
             raise app.UsageError("--workdir is needed: the folder that the run writes everything into")
         else:
-            train(_CONFIG.value, Path(_WORKDIR.value))
+            train(CONFIG.value, Path(WORKDIR.value))
     except Refused as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped; the same command goes on from the last checkpoint")
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Flags as absl parses them; what ml_collections refuses in a config is told without a traceback."""
-    try:
-        return app.parse_flags_with_usage(argv)
-    except (AttributeError, KeyError) as error:
-        sys.exit(f"error: the config has no field {str(error).strip(chr(34))}: hdl_jax/config.py has them all")
-    except (TypeError, ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-from hdl_jax.checkpoint import load_checkpoint
-from hdl_jax.evaluate import find_step
+from hdl_jax.checkpoint import find_step, load_checkpoint
 from hdl_jax.policy import transformer as tr
 from hdl_jax.policy.source import Policy, open_policy
 

@@ -72,8 +72,8 @@ BAD = [
             "learn__minibatches",
             "learn__tokens_per_microbatch",
             "eval__every",
-            "eval__variations",
-            "eval__episodes",
+            "filter__samples",
+            "domain__workers",
             "oracle__positions",
             "oracle__samples",
             "checkpoint__every",
@@ -86,7 +86,7 @@ BAD = [
         for name in (
             "rollout__temperature",
             "reflection__temperature",
-            "eval__temperature",
+            "domain__limit_s",
             "learn__learning_rate",
             "learn__max_grad_norm",
             "learn__clip_low",
@@ -94,6 +94,14 @@ BAD = [
         )
         for value in (0.0, -0.1, math.nan, math.inf)
     ],
+    *[("eval__temperature", value) for value in (-0.1, math.nan, math.inf)],
+    # A temperature that is nearly 0 is not meant.
+    *[(f"{section}__temperature", 1e-6) for section in ("rollout", "reflection", "eval")],
+    *[("eval__sets", value) for value in ((), ("test",), ("@4",), ("test@0",), ("test@-1",), ("a@1", "a@2"))],
+    ("eval__problems", -1),
+    ("filter__min_rate", -0.1),
+    ("filter__max_rate", 1.1),
+    ("filter__min_rate", 0.995),
     ("learn__weight_decay", -0.1),
     ("learn__weight_decay", math.nan),
     ("learn__beta1", 1.0),
@@ -270,8 +278,8 @@ def test_the_longest_prompt_is_what_the_limit_is_compared_with():
     "change, message",
     [
         ({"domain__name": "chess"}, r"domain\.name='chess'"),
-        ({"eval__split": "holdout"}, "holdout"),
-        ({"eval__variations": 10**6}, r"eval\.variations=1000000, but errands/validation has \d+ problems"),
+        ({"eval__sets": ("validation@4", "holdout@1")}, "holdout"),
+        ({"oracle__problems": 10**6}, r"oracle\.problems=1000000, but errands/validation has \d+ problems"),
         ({"rollout__problems_per_step": 10**6}, r"rollout\.problems_per_step=1000000, but errands/train has"),
         ({"rollout__group_size": 15}, r"= 16, but rollout\.group_size=15"),
     ],

@@ -183,7 +183,7 @@ def test_what_is_too_long_to_compute_has_no_value():
     assert read("4/0") is None and read("-4 / 6") == Fraction(-2, 3)
 
 
-ITEM = Item("arithmetic", "Compute 3 + 4.", "7")
+ITEM = Item("arithmetic", "Compute 3 + 4.", "End with the result.", "7")
 
 
 def verdict(*actions):
@@ -196,16 +196,16 @@ def verdict(*actions):
 
 
 @pytest.mark.parametrize(
-    ("answer", "feedback"),
+    ("answer", "feedback", "unparsed"),
     [
-        ("3 + 4 = 8", "Wrong. The answer given was 8; the right answer is 7."),
-        ("3 + 4 = 7.5", "Wrong. The answer given was 7.5; the right answer is 7."),
-        ("7 or 8", "Wrong. The answer given, 7 or 8, is not one number; the right answer is 7."),
-        ("I cannot tell.", "Wrong. No answer was found; the right answer is 7."),
+        ("3 + 4 = 8", "Wrong. The answer given was 8; the right answer is 7.", False),
+        ("3 + 4 = 7.5", "Wrong. The answer given was 7.5; the right answer is 7.", False),
+        ("7 or 8", "Wrong. The answer given, 7 or 8, is not one number; the right answer is 7.", True),
+        ("I cannot tell.", "Wrong. No answer was found; the right answer is 7.", True),
     ],
 )
-def test_a_wrong_answer_is_told_with_the_right_one(answer, feedback):
-    assert verdict(answer) == Verdict(0.0, False, feedback)
+def test_a_wrong_answer_is_told_with_the_right_one(answer, feedback, unparsed):
+    assert verdict(answer) == Verdict(0.0, False, feedback, unparsed=unparsed)
 
 
 def test_a_right_answer_is_told_so_and_no_more():
@@ -214,7 +214,7 @@ def test_a_right_answer_is_told_so_and_no_more():
 
 def test_only_the_first_answer_counts_and_an_episode_without_one_fails():
     assert verdict("8", "7").reward == 0.0 and verdict("7", "8").reward == 1.0
-    assert verdict() == Verdict(0.0, False, "Wrong. No answer was found; the right answer is 7.")
+    assert verdict() == Verdict(0.0, False, "Wrong. No answer was found; the right answer is 7.", unparsed=True)
     assert verdict("", "7").reward == 0.0
 
 

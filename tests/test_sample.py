@@ -25,7 +25,7 @@ from hdl_jax.policy.hf_config import read_config  # noqa: E402
 from hdl_jax.policy.presets import TransformerConfig  # noqa: E402
 from hdl_jax.policy.source import open_policy  # noqa: E402
 from hdl_jax.sample import engine_for, log_probs, main, parse, printable, sample  # noqa: E402
-from hdl_jax.sampling.draw import inverse_cdf  # noqa: E402
+from hdl_jax.sampling.draw import GREEDY, inverse_cdf  # noqa: E402
 from hdl_jax.warmstart import greedy_replies  # noqa: E402
 
 OPENING = "clean shirt to chest . pen to crate . hall"
@@ -119,7 +119,7 @@ def test_no_other_token_has_a_chance_however_close_it_comes():
     second = (best + rng.integers(1, 5000, 64)) % 5000
     logits[second, np.arange(64)] = np.nextafter(logits.max(axis=0), np.float32(0))
     for u in (0.0, 0.5, 1 - 2**-24):
-        draw = jax.jit(lambda z, u: inverse_cdf(z / jnp.float32(sample_lib.GREEDY), u))
+        draw = jax.jit(lambda z, u: inverse_cdf(z / jnp.float32(GREEDY), u))
         tokens, log_p = draw(logits, np.full(64, u, np.float32))
         np.testing.assert_array_equal(tokens, best)
         np.testing.assert_array_equal(log_p, 0)

@@ -50,7 +50,7 @@ def few_problems():
         return compiled[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(setup_run.DOMAINS, "errands", Few)
+        patch.setitem(setup_run.DOMAINS, "errands", lambda _: Few())
         patch.setattr(train, "Updater", updater)
         yield
 
@@ -71,8 +71,8 @@ def tiny(method="hdl", signal="hindsight", **changes):
         "engine.context_tokens": 320,
         "learn.tokens_per_microbatch": 448,
         "eval.every": 2,
-        "eval.variations": 2,
-        "eval.episodes": 2,
+        "eval.sets": ("validation@2",),
+        "eval.problems": 2,
         "oracle.problems": 0,
         "checkpoint.every": 1,
         "checkpoint.best": 1,
@@ -244,7 +244,7 @@ def test_nothing_compiles_after_the_second_step(straight):
 
 def test_the_workdir_has_all_its_files(straight):
     assert {p.name for p in straight.iterdir()} == {
-        "config.json", "policy.json", "metrics.jsonl", "tensorboard", "rollouts", "checkpoints", "report.html"
+        "config.json", "policy.json", "metrics.jsonl", "tensorboard", "rollouts", "eval", "checkpoints", "report.html"
     }  # fmt: skip
     config = json.loads((straight / "config.json").read_text())
     assert config["branch"]["continuations"] == [1, 2] and config["seed"] == 3
@@ -357,7 +357,7 @@ def test_a_finished_run_is_left_as_it_is_and_can_go_on_for_longer(straight, tmp_
 
 # ---- the other methods ----------------------------------------------------------------------------------------------
 
-QUICK = {"eval.variations": 1, "eval.episodes": 1, "eval.every": 100}
+QUICK = {"eval.sets": ("validation@1",), "eval.problems": 1, "eval.every": 100}
 
 
 @functools.cache

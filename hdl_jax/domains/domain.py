@@ -43,12 +43,14 @@ class Verdict:
         success: whether the task was completed in full.
         feedback: the text f that the reflection and the hindsight context are given.
         subgoals: named sub-goals and whether each was reached; empty where a domain has none.
+        unparsed: whether no answer could be read in what the policy said; never where a domain reads none.
     """
 
     reward: float
     success: bool
     feedback: str
     subgoals: tuple[tuple[str, bool], ...] = ()
+    unparsed: bool = False
 
 
 class EnvironmentFailure(RuntimeError):

@@ -130,7 +130,7 @@ def estimate(ctx: Context, problem: Problem, positions: int, samples: int) -> Jo
 
 
 def measure(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int) -> dict[str, float]:
-    """`localize/oracle_auc/SIGNAL` of the engine's policy on held-out problems, and what it rests on.
+    """`localize/oracle_auc/SIGNAL` of the engine's policy, and what it rests on; on the first of `eval.sets`.
 
     Each with `_se`, by bootstrap over roots. Also `localize/share_KIND/SIGNAL`, the kinds of tokens it would branch at;
     `localize/oracle_pairs`; `localize/oracle_consequential`, the share of the sampled tokens that are; and
@@ -138,7 +138,8 @@ def measure(engine: Engine, domain: Domain, chat: Chat, config: Any, step: int) 
     """
     cfg = config.oracle
     ctx = Context(domain, chat, config, step, config.rollout.temperature)
-    problems = domain.problems(config.eval.split)[: cfg.problems]
+    split = str(config.eval.sets[0]).partition("@")[0]
+    problems = domain.problems(split)[: cfg.problems]
     with tqdm(total=len(problems), desc="oracle", unit="problem", leave=False) as bar:
         found = engine.run([estimate(ctx, p, cfg.positions, cfg.samples) for p in problems], step, on_done=bar.update)
     estimates = [e for of_problem in found for e in of_problem]

@@ -20,6 +20,11 @@ class Stream(enum.IntEnum):
     ORACLE_CONTINUATION = 5
 
 
+# A temperature at which only the likeliest token has any probability (several, where float32 cannot tell them apart).
+# A power of two: a compiler may divide by it in one place and multiply by its inverse in another, and the largest logit
+# must come out the same to the bit. Logits up to 2**28 over it are finite.
+GREEDY = 2.0**-100
+
 # Every lane is named by (step, stream, problem, root, fork, round, lane); the position is folded in per draw.
 PATH_LENGTH = 7
 

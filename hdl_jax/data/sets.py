@@ -1,0 +1,251 @@
+"""The sets that can be prepared: how their publishers spell them, how their answers are read, and where to get them.
+
+The files of one set differ by publisher. `fields` has the spellings of each field, in the order they are looked for;
+docs/data.md says which publishers that covers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from hdl_jax.data.convert import Raw, Spellings, contest, hashed, olympiad, plain
+from hdl_jax.data.row import MathRow
+
+__all__ = ["SETS", "MathRow", "MathSet"]
+
+
+@dataclasses.dataclass(frozen=True)
+class MathSet:
+    """A set of problems.
+
+    Attributes:
+        name: in configs and on the command line.
+        title: what its publisher calls it.
+        rule: how the answer is found in a response, by its name in domains/math_answer.py.
+        samples: k of avg@k: the paper's for its six benchmarks and HMMT 2025; 4 for MATH-500, whose 500 problems make
+            one percent of 20 answers; 1 for GSM8K, which is large enough. Training sets have 1.
+        split: of the prepared data set: `train` or `test`.
+        sizes: how many problems its publications have; another number is worth a warning.
+        fetch: the command that fetches a file of it. source: what to prepare it from then.
+        licence: as the publisher of that file states it.
+        fields: the spellings of each field.
+        convert: a row as it was read to one of ours. Raises RowError or Dropped.
+        note: what a user of the set should know.
+    """
+
+    name: str
+    title: str
+    rule: str
+    samples: int
+    split: str
+    sizes: tuple[int, ...]
+    fetch: str
+    source: str
+    licence: str
+    fields: Mapping[str, Spellings]
+    convert: Callable[[Raw], MathRow]
+    note: str = ""
+
+    @property
+    def where(self) -> str:
+        """How to get and prepare it, in two commands."""
+        return f"{self.fetch}\npython -m hdl_jax.data.prepare {self.name} --source={self.source}"
+
+    def columns(self) -> set[str]:
+        """Top-level fields of the source that are looked at."""
+        return {name.split(".")[0] for names in self.fields.values() for name in names}
+
+
+_QUESTION = ("problem", "question", "Problem", "extra_info.raw_problem")
+_ANSWER = ("answer", "Answer", "expected_answer", "reward_model.ground_truth")
+_SHARD = "data/train-00000-of-00001.parquet"
+_QWEN = "git clone --depth=1 https://github.com/QwenLM/Qwen2.5-Math downloads/qwen"
+
+
+def _hub(repository: str, folder: str) -> str:
+    return f"hf download {repository} --repo-type dataset --local-dir downloads/{folder}"
+
+
+def _aime(year: int, repository: str, file: str, licence: str, note: str = "") -> MathSet:
+    name = f"aime{year % 100}"
+    return MathSet(
+        name=name,
+        title=f"AIME {year}",
+        rule="boxed",
+        samples=16,
+        split="test",
+        sizes=(30,),
+        fetch=_hub(repository, name),
+        source=f"downloads/{name}/{file}",
+        licence=licence,
+        fields={
+            "id": ("id", "ID", "problem_idx"),
+            "question": _QUESTION,
+            "answer": _ANSWER,
+            "solution": ("solution", "Solution"),
+            "year": ("year", "Year", "url"),
+        },
+        convert=contest(year),
+        note=note,
+    )
+
+
+def _hmmt(year: int, problems: int) -> MathSet:
+    name, repository = f"hmmt{year % 100}", f"MathArena/hmmt_feb_{year}"
+    return MathSet(
+        name=name,
+        title=f"HMMT February {year}",
+        rule="boxed",
+        samples=16,
+        split="test",
+        sizes=(problems,),
+        fetch=_hub(repository, name),
+        source=f"downloads/{name}/{_SHARD}",
+        licence="CC BY-NC-SA 4.0",
+        fields={
+            "id": ("problem_idx", "id"),
+            "question": _QUESTION,
+            "answer": _ANSWER,
+            "type": ("problem_type",),
+        },
+        convert=plain,
+    )
+
+
+def _gsm8k(split: str, problems: int) -> MathSet:
+    return MathSet(
+        name="gsm8k" if split == "test" else "gsm8k_train",
+        title=f"GSM8K, {split} split",
+        rule="hash",
+        samples=1,
+        split=split,
+        sizes=(problems,),
+        fetch=_hub("openai/gsm8k", "gsm8k"),
+        source=f"downloads/gsm8k/main/{split}-00000-of-00001.parquet",
+        licence="MIT",
+        fields={"id": ("idx",), "question": ("question",), "answer": ("answer",)},
+        convert=hashed,
+    )
+
+
+def _arithmetic(split: str, problems: int) -> MathSet:
+    return MathSet(
+        name="arithmetic" if split == "test" else "arithmetic_train",
+        title=f"Arithmetic for small models, {split} split",
+        rule="end",
+        samples=4 if split == "test" else 1,
+        split=split,
+        sizes=(problems,),
+        fetch="python -m hdl_jax.data.arithmetic --out=downloads/arithmetic",
+        source=f"downloads/arithmetic/{split}.jsonl",
+        licence="Apache-2.0 (reasoning-gym)",
+        fields={"question": ("question",), "answer": ("answer",), "type": ("type",)},
+        convert=hashed,
+    )
+
+
+_ALL = (
+    MathSet(
+        name="deepmath",
+        title="DeepMath-103K",
+        rule="boxed",
+        samples=1,
+        split="train",
+        sizes=(103_110,),
+        fetch=_hub("zwhe99/DeepMath-103K", "deepmath"),
+        source="downloads/deepmath/data",
+        licence="MIT",
+        fields={
+            "question": ("question",),
+            "answer": ("final_answer",),
+            "difficulty": ("difficulty",),
+            "topic": ("topic",),
+        },
+        convert=plain,
+        note="48 questions gave their answer away until the publisher's fix of 2025-05-08: use a later revision.",
+    ),
+    _aime(
+        2024,
+        "HuggingFaceH4/aime_2024",
+        _SHARD,
+        "none stated; the problems are the MAA's",
+        note="A file of repeated rows (BytedTsinghua-SIA/AIME-2024 has 30 problems 32 times) gives its 30 problems.",
+    ),
+    _aime(2025, "opencompass/AIME2025", "", "MIT; the problems are the MAA's"),
+    _aime(2026, "MathArena/aime_2026", _SHARD, "CC BY-NC-SA 4.0"),
+    _hmmt(2025, 30),
+    _hmmt(2026, 33),
+    MathSet(
+        name="minerva",
+        title="Minerva (OCWCourses)",
+        rule="boxed",
+        samples=8,
+        split="test",
+        sizes=(272,),
+        fetch=_QWEN,
+        source="downloads/qwen/evaluation/data/minerva_math/test.jsonl",
+        licence="none stated; the problems are from MIT OpenCourseWare",
+        fields={
+            "id": ("idx", "id"),
+            "question": ("problem", "question"),
+            "answer": ("answer",),
+            "solution": ("solution",),
+            "type": ("type",),
+        },
+        convert=plain,
+    ),
+    MathSet(
+        name="olympiadbench",
+        title="OlympiadBench, open-ended English maths",
+        rule="boxed",
+        samples=4,
+        split="test",
+        sizes=(674, 675),
+        fetch=_QWEN,
+        source="downloads/qwen/evaluation/data/olympiadbench/test.jsonl",
+        licence="Apache-2.0",
+        fields={
+            "id": ("id",),
+            "context": ("context",),
+            "question": ("question",),
+            "answer": ("final_answer",),
+            "multiple": ("is_multiple_answer",),
+            "unit": ("unit",),
+            "error": ("error",),
+            "kind": ("answer_type",),
+            "answer_type": ("answer_type",),
+            "subfield": ("subfield",),
+            "modality": ("modality",),
+            "question_type": ("question_type",),
+            "language": ("language",),
+            "subject": ("subject",),
+        },
+        convert=olympiad,
+    ),
+    MathSet(
+        name="math500",
+        title="MATH-500",
+        rule="boxed",
+        samples=4,
+        split="test",
+        sizes=(500,),
+        fetch=_hub("HuggingFaceH4/MATH-500", "math500"),
+        source="downloads/math500/test.jsonl",
+        licence="MIT (MATH)",
+        fields={
+            "id": ("unique_id",),
+            "question": ("problem", "question"),
+            "answer": ("answer",),
+            "solution": ("solution",),
+            "subject": ("subject",),
+            "level": ("level",),
+        },
+        convert=plain,
+    ),
+    _gsm8k("test", 1319),
+    _gsm8k("train", 7473),
+    _arithmetic("test", 128),
+    _arithmetic("train", 384),
+)
+SETS: dict[str, MathSet] = {math_set.name: math_set for math_set in _ALL}
