@@ -9,7 +9,8 @@ python -m hdl_jax.train --config=configs/gsm8k.py --workdir=runs/gsm8k
 python -m hdl_jax.train --config=configs/gsm8k.py:method=grpo --workdir=runs/gsm8k_grpo
 python -m hdl_jax.compare runs/gsm8k runs/gsm8k_grpo
 
-Non-thinking, answers of up to 1,024 tokens, 32 problems x 16 trajectories a step; about 20 GB at its peak by --dry_run.
+Non-thinking, answers of up to 1,024 tokens, 32 problems x 16 trajectories a step. --dry_run counts 22 GiB beside
+activations, half of it cache: for a card of 40 GB; fewer engine.lanes and engine.rows for a smaller one.
 """
 
 from hdl_jax.config import get_run, parse_arg
@@ -31,7 +32,7 @@ def get_config(arg=None):
     config.branch.min_spacing = 16
     config.reflection.max_tokens = 192
 
-    config.engine.rows, config.engine.lanes, config.engine.width = 64, 256, 256
+    config.engine.rows, config.engine.lanes, config.engine.width = 16, 64, 64
     config.engine.context_tokens = 2304
     config.engine.block, config.engine.tile, config.engine.chunks, config.engine.steps = 128, 4, 32, 32
 

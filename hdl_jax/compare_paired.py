@@ -56,7 +56,9 @@ def evaluation_folder(folder: Path) -> Path:
     if stored_sets(folder):
         return folder
     if len(steps) > 1:
-        raise ValueError(f"{folder} holds evaluations of several steps; name one: {', '.join(map(str, steps.values()))}")
+        raise ValueError(
+            f"{folder} holds evaluations of several steps; name one: {', '.join(map(str, steps.values()))}"
+        )
     return next(iter(steps.values()))
 
 
@@ -69,9 +71,7 @@ def pair_evaluations(first: Path, second: Path) -> tuple[list[Record], list[str]
     files = [stored_sets(evaluation_folder(folder)) for folder in (first, second)]
     shared = [name for name in files[0] if name in files[1]]
     if not shared:
-        raise ValueError(
-            f"no set in common: {first} has {', '.join(files[0])}; {second} has {', '.join(files[1])}"
-        )
+        raise ValueError(f"no set in common: {first} has {', '.join(files[0])}; {second} has {', '.join(files[1])}")
     records, notes = [], []
     for name in shared:
         sides = _side(str(first), files[0][name]), _side(str(second), files[1][name])
@@ -131,7 +131,9 @@ def _pair_runs(label: str, runs: Sequence[Run], base: str, bases: Sequence[Run])
         records.append({**head, **record})
         notes += found
     if not records and not notes:
-        notes.append(f"{label} and {base} are not paired over problems: no samples of the same set and seed are stored.")
+        notes.append(
+            f"{label} and {base} are not paired over problems: no samples of the same set and seed are stored."
+        )
     return records, notes
 
 
@@ -162,7 +164,7 @@ def _pair(name: str, pairs: Sequence[tuple[Side, Side]]) -> tuple[Record, list[s
         b.append([statistics.fmean(y) for _, y in scored])
     differ = sorted({field for one, other in pairs for field in _other_settings(one, other)})
     notes = [f"{name} was sampled with other {', '.join(differ)} on the two sides."] if differ else []
-    return {field: value for field, value in dataclasses.asdict(paired_bootstrap(a, b)).items()}, notes
+    return dataclasses.asdict(paired_bootstrap(a, b)), notes
 
 
 def _same_problems(name: str, one: Side, other: Side) -> None:

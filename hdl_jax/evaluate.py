@@ -4,19 +4,19 @@
     python -m hdl_jax.evaluate --config=FILE[:ARG] --out=DIR [--config.FIELD=VALUE ...]
     python -m hdl_jax.evaluate --rescore=RUN/eval/step_000010/validation.jsonl
 
-It prints a table and keeps every sample, with all figures in results.json, in eval/step_NNNNNN of the run or of --out.
-An evaluation that was stopped goes on where it was when the command is repeated. --rescore judges stored samples again
-with today's verifier, without a policy. --oracle=N asks another question: which tokens decide, and which signal knows
-(localize/oracle.py).
+It prints a table and keeps every sample of a set in SET.jsonl, its figures beside them in SET.json, in eval/step_NNNNNN
+of the run or of --out. An evaluation that was stopped goes on where it was when the command is repeated. --rescore
+judges stored samples again with today's verifier, without a policy. --oracle=N asks another question: which tokens
+decide, and which signal knows (localize/oracle.py).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import app, flags, logging
@@ -26,7 +26,7 @@ from hdl_jax import config as config_lib
 from hdl_jax import setup_run
 from hdl_jax.checkpoint import find_step
 from hdl_jax.command_line import CONFIG, OUT, WORKDIR, Refused, parse_flags, refusing
-from hdl_jax.eval_store import samples_path
+from hdl_jax.eval_store import OtherSettings, samples_path
 from hdl_jax.evaluation import evaluate
 from hdl_jax.localize import oracle
 from hdl_jax.metrics import table
@@ -51,11 +51,18 @@ def run_config(workdir: Path) -> ConfigDict:
 
 
 def sampled_with(samples: Path) -> ConfigDict:
-    """The config of a file of samples: that of the evaluation beside it, or of the run that it lies in."""
-    results = samples.parent / "results.json"
-    if results.is_file():
-        return ConfigDict(json.loads(results.read_bytes())["config"])
-    return run_config(samples.absolute().parents[2])
+    """The config of a file of samples: that of the evaluation beside it, or of the run that it lies in.
+
+    Raises:
+        FileNotFoundError, ValueError: there is neither, or it is not one of ours.
+    """
+    beside = samples.with_suffix(".json")
+    if not beside.is_file():
+        return run_config(samples.absolute().parents[2])
+    try:
+        return ConfigDict(json.loads(beside.read_bytes())["config"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{beside} does not say what its samples were made with: {error!r}") from error
 
 
 def asked(workdir: str | None, config: ConfigDict | None, out: str | None) -> tuple[ConfigDict, Policy, int, Path]:
@@ -70,30 +77,37 @@ def asked(workdir: str | None, config: ConfigDict | None, out: str | None) -> tu
     return ConfigDict(config), setup_run.make_policy(config), 0, Path(out)
 
 
+def figures(metrics: Mapping[str, float], name: str) -> dict[str, float]:
+    """What was measured on a set: measure -> value."""
+    prefix = f"eval/{name}/"
+    return {metric.removeprefix(prefix): value for metric, value in metrics.items() if metric.startswith(prefix)}
+
+
 def results_table(metrics: Mapping[str, float], names: Sequence[str]) -> str:
-    """A row a set: mean score and its error, then whatever else was measured."""
-    shown = (
-        "score",
-        "success",
-        *sorted({n.split("/")[2] for n in metrics if "/pass@" in n and n[-3:] != "_se"}, key=_k),
-    )
+    """A row a set: its size, the mean score with its error, then whatever else was measured; of several, their mean."""
+    ks = sorted({int(name.rpartition("@")[2]) for name in metrics if "/pass@" in name and name[-3:] != "_se"})
+    # Where rewards are 0 and 1, a success is a score.
+    scores = ["score"]
+    if any(metrics[f"eval/{name}/success"] != metrics[f"eval/{name}/score"] for name in names):
+        scores.append("success")
+
+    def cell(of: Mapping[str, float], measure: str) -> str:
+        return f"{of[measure]:.3f} +- {of[f'{measure}_se']:.3f}" if measure in of else "-"
+
     rows = []
     for name in names:
-        prefix = f"eval/{name}/"
-        row = [name]
-        for measure in shown:
-            value, error = metrics.get(prefix + measure), metrics.get(f"{prefix}{measure}_se")
-            row.append("-" if value is None else f"{value:.3f} +- {error:.3f}")
-        row += [f"{metrics[prefix + share]:.1%}" for share in ("truncated", "unparsed")]
-        row += [f"{metrics[prefix + 'failed']:.0f}", f"{metrics[prefix + 'tokens']:.0f}"]
-        if metrics[prefix + "failed"]:
-            row[1] += f" ({metrics[prefix + 'score_all']:.3f} of all)"
+        of = figures(metrics, name)
+        row = [name, f"{of['problems']:,.0f}", f"{of['samples'] / of['problems']:.0f}"]
+        row += [cell(of, measure) for measure in (*scores, *(f"pass@{k}" for k in ks))]
+        row += [f"{of['truncated']:.1%}", f"{of['unparsed']:.1%}", f"{of['failed']:.0f}", f"{of['tokens']:,.0f}"]
+        if of["failed"]:
+            # Which is which: the score leaves samples without a verdict out, the other one counts them as 0.
+            row[3] += f" ({of['score_all']:.3f} of all)"
         rows.append(row)
-    return table(["set", *shown, "truncated", "unparsed", "failed", "tokens"], rows)
-
-
-def _k(measure: str) -> int:
-    return int(measure.partition("@")[2])
+    if len(names) > 1:
+        rows.append(["mean", "", "", cell(metrics, "eval/score"), *[""] * (len(rows[0]) - 4)])
+    head = ["set", "problems", "k", "score", *scores[1:], *(f"pass@{k}" for k in ks)]
+    return table([*head, "truncated", "unparsed", "failed", "tokens"], rows)
 
 
 def metric_table(title: str, metrics: Mapping[str, float]) -> str:
@@ -110,22 +124,25 @@ def run(config: ConfigDict, policy: Policy, step: int, out: Path) -> str:
     """Evaluates the policy, or asks the oracle. Returns the table of results."""
     with refusing():
         config_lib.validate(config)
+        names = [name for name, _ in config_lib.eval_sets(config)]
         domain = setup_run.make_domain(config)
-        setup_run.check_sizes(config, domain)
-        setup_run.check_prompts(config, domain, policy.chat, [name for name, _ in config_lib.eval_sets(config)])
+        if config.oracle.problems:
+            setup_run.check_sizes(config, domain)
+        setup_run.check_prompts(config, domain, policy.chat, names)
         params = policy.load(None)
     engine = setup_run.make_engine(config, policy.shape)
     engine.load(params)
     if config.oracle.problems:
         return metric_table(f"step {step}", oracle.measure(engine, domain, policy.chat, config, step))
-    names = [name for name, _ in config_lib.eval_sets(config)]
     try:
         metrics = evaluate(engine, domain, policy.chat, config, step, out, resume=True)
-    except ValueError as error:
+    except OtherSettings as error:
         raise Refused(f"{error}; --out names another folder") from error
+    for name in names:
+        known = {measure: value if math.isfinite(value) else None for measure, value in figures(metrics, name).items()}
+        record = {"policy": policy.name, "step": step, "config": config.to_dict(), "figures": known}
+        samples_path(out, step, name).with_suffix(".json").write_text(json.dumps(record, indent=2) + "\n")
     folder = samples_path(out, step, names[0]).parent
-    record: dict[str, Any] = {"policy": policy.name, "step": step, "config": config.to_dict(), "metrics": metrics}
-    (folder / "results.json").write_text(json.dumps(record, indent=2) + "\n")
     return f"{policy.name}\n{results_table(metrics, names)}\n\nsamples and figures: {folder}"
 
 

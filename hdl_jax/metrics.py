@@ -111,6 +111,13 @@ def series(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [value for _, value in points]
 
 
+def score_names(rows: Sequence[Row]) -> list[str]:
+    """The scores that were measured: `eval/SET/score` of each set; where there are several, first their mean."""
+    names = sorted({n for row in rows for n in row if n.startswith("eval/") and n.endswith("/score")})
+    sets = [name for name in names if name != "eval/score"]
+    return names if len(sets) > 1 else sets
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Plain text in aligned columns, the first to the left, the others to the right."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
@@ -130,7 +137,8 @@ def final_table(rows: Sequence[Row]) -> str:
     names = {name for row in rows for name in row}
     blocks = []
     evaluation = []
-    for name in sorted(n for n in names if n.startswith("eval/") and n.endswith(("/score", "/success"))):
+    scores = score_names(rows)
+    for name in sorted([*scores, *(n for n in names if n.startswith("eval/") and n.endswith("/success"))]):
         steps, values = series(rows, name)
         if values:
             errors = dict(zip(*series(rows, f"{name}_se"), strict=True))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hdl_jax.metrics import Row, read_metrics, series
+from hdl_jax.metrics import Row, read_metrics, score_names, series
 from hdl_jax.report_anatomy import group_html, visible
 from hdl_jax.report_figures import Line, line_chart, number, stacked_chart
 from hdl_jax.report_page import page
@@ -73,20 +73,13 @@ def config_field(config: Mapping[str, Any], name: str) -> Any:
     return config[min(names, key=len)] if names else None
 
 
-def _scores(rows: Sequence[Row]) -> list[str]:
-    """The scores that were measured: of each set, and with several sets their mean first."""
-    names = sorted({n for row in rows for n in row if n.startswith("eval/") and n.endswith("/score")})
-    sets = [name for name in names if name != "eval/score"]
-    return names if len(sets) > 1 else sets
-
-
 def _heading(name: str, config: Mapping[str, Any], rows: Sequence[Row]) -> str:
     named = [("method", "method"), ("signal", "signal"), ("seed", "seed"), ("domain", "domain.name")]
     described = [
         f"{label} {config_field(config, field)}" for label, field in named if config_field(config, field) is not None
     ]
     tiles = []
-    for score in _scores(rows):
+    for score in score_names(rows):
         steps, values = series(rows, score)
         errors = dict(zip(*series(rows, f"{score}_se"), strict=True))
         if not values:
@@ -142,7 +135,7 @@ def _finite(row: Row, name: str) -> float:
 
 
 def _curves(rows: Sequence[Row]) -> str:
-    scores = _scores(rows)
+    scores = score_names(rows)
     evaluation = [_line(rows, name, name.removeprefix("eval/").replace("/", " ")) for name in scores]
     if len(scores) == 1:
         success = scores[0].replace("/score", "/success")

@@ -16,6 +16,15 @@ import support  # noqa: E402
 
 
 @pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of published test files, beside the repository. They are no part of it."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"the published test files are not there: {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def params():
     """Random weights of the tiny policy."""
     return support.random_params(support.TINY, seed=0)

@@ -8,12 +8,14 @@ import math
 
 import pytest
 
-from hdl_jax.compare import compare, estimate, main, ratio, read_run, tokens_until
+from hdl_jax.compare import compare, main
+from hdl_jax.compare_page import tokens_until
+from hdl_jax.compare_runs import compared_score, estimate, ratio, read_run
 from hdl_jax.metrics import MetricsWriter
 
 
-def _run(path, method, seed, scores, tokens, signal="hindsight", seconds=2.0, **config):
-    """One evaluation at each of steps 0, 2, 4, ...; tokens from step 1 on."""
+def _run(path, method, seed, scores, tokens, signal="hindsight", seconds=2.0, sets=("validation",), **config):
+    """One evaluation at each of steps 0, 2, 4, ..., every set with the same score; tokens from step 1 on."""
     path.mkdir(parents=True)
     fields = {"method": method, "seed": seed, "branch": {"signal": signal}} | config
     (path / "config.json").write_text(json.dumps(fields))
@@ -21,7 +23,8 @@ def _run(path, method, seed, scores, tokens, signal="hindsight", seconds=2.0, **
         for step in range(max(2 * len(scores) - 1, len(tokens) + 1)):
             row = {}
             if step % 2 == 0 and step // 2 < len(scores):
-                row |= {"eval/validation/score": scores[step // 2], "eval/validation/score_se": 0.01}
+                names = ["eval/score", *(f"eval/{name}/score" for name in sets)]
+                row |= {name: scores[step // 2] for name in names} | {f"{name}_se": 0.01 for name in names}
             if 1 <= step <= len(tokens):
                 row |= {"rollout/generated_tokens": tokens[step - 1], "timing_s/rollout": seconds}
             writer.write(step, row)
@@ -56,6 +59,48 @@ def test_numbers(tmp_path, runs):
     page = (tmp_path / "compare.html").read_text()
     assert page.count("<figure>") == 4
     assert "0.600 ± 0.100" in page and "differ in more" not in page
+
+
+def test_checkpoints_one_would_pick(tmp_path):
+    """Case E7, for two seeds of which the second is .1 better everywhere; and one checkpoint alone."""
+    curve = [0.2, 0.5, 0.4, 0.45, 0.3]
+    paths = [_run(tmp_path / f"h{i}", "hdl", i, [v + 0.1 * i for v in curve], [1] * 8) for i in range(2)]
+    text = compare([*paths, _run(tmp_path / "g", "grpo", 0, [0.25], [1])])
+    with (tmp_path / "compare.csv").open() as file:
+        grpo, hdl = csv.DictReader(file)
+    assert float(hdl["best"]) == pytest.approx(0.55) and float(hdl["best se"]) == pytest.approx(0.05)
+    assert float(hdl["top 3"]) == pytest.approx(0.5) and float(hdl["top 3 se"]) == pytest.approx(0.05)
+    assert float(hdl["top 3 std"]) == pytest.approx(0.05)  # over the checkpoints of a run, not over seeds
+    assert hdl["top 3 at"] == "2 6 4; 2 6 4"
+    assert float(hdl["last"]) == pytest.approx(0.35)
+    points = [point.split(":") for point in hdl["curve"].split(" ")]
+    assert [(int(step), float(value)) for step, value in points] == [
+        (2 * i, pytest.approx(value + 0.05)) for i, value in enumerate(curve)
+    ]
+    assert hdl["selected by"] == "eval/score"
+    assert (grpo["best"], grpo["top 3"], grpo["top 3 std"], grpo["top 3 at"]) == ("0.25", "0.25", "", "0")
+    page = (tmp_path / "compare.html").read_text()
+    for shown in (text, page.replace("±", "+-")):
+        assert "checkpoints by eval/score" in shown.lower() and "biased upwards" in shown
+        assert "0.500 +- 0.050" in shown and "0.250 0.550 0.450 0.500 0.350" in shown
+
+
+def test_the_score_compared(tmp_path):
+    def runs(*sets):
+        folder = tmp_path / "_".join(map("".join, sets))
+        return [
+            read_run(_run(folder / str(i), "hdl", i, [0.1, 0.2], [1, 1], sets=names)) for i, names in enumerate(sets)
+        ]
+
+    assert compared_score(runs("ab", "ab")) == "eval/score"
+    assert compared_score(runs("ab", "bc")) == "eval/b/score"  # their means are of different sets
+    assert compared_score(runs(["a", "validation"], ["a", "b", "validation"])) == "eval/validation/score"
+    with pytest.raises(ValueError, match="share no eval/SET/score"):
+        compared_score(runs("a", "b"))
+    old = read_run(_run(tmp_path / "old", "hdl", 0, [0.1, 0.2], [1, 1], sets=["a"]))
+    for row in old.rows:
+        row.pop("eval/score", None)
+    assert compared_score([old, *runs("a", "a")]) == "eval/a/score"
 
 
 def test_ratios_use_the_steps_both_sides_have(tmp_path):
@@ -94,7 +139,8 @@ def test_signals_are_groups_of_their_own(tmp_path):
         _run(tmp_path / signal, "hdl", 0, [0.1, 0.2], [1, 1], signal=signal) for signal in ("entropy", "hindsight")
     ]
     text = compare([*paths, _run(tmp_path / "g", "grpo", 0, [0.1, 0.2], [1, 1], signal="entropy")])
-    assert [line.split("  ")[0] for line in text.split("\n")[2:]] == ["grpo", "hdl entropy", "hdl hindsight"]
+    results = text.split("\n\n")[0]
+    assert [line.split("  ")[0] for line in results.split("\n")[2:]] == ["grpo", "hdl entropy", "hdl hindsight"]
 
 
 def test_repetitions_that_are_none_are_named(tmp_path):

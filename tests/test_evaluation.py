@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
+import statistics
 
+import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import EchoDomain, chat, context
 
-from hdl_jax.eval_store import EvalSample, drop_samples_after, read_samples, samples_path
+from hdl_jax.eval_store import EvalSample, OtherSettings, SampleFile, drop_samples_after, read_samples, samples_path
 from hdl_jax.evaluation import evaluate, measures
 from hdl_jax.rollout.play import complete
 from hdl_jax.sampling.draw import Stream
@@ -35,16 +40,77 @@ def samples(*rewards):
 
 
 def test_e5_failed_samples_are_in_no_mean_and_the_mean_of_all_is_beside_it():
-    measured = measures(samples((1, 1, 0, 0, None), (1, 1, 0, 0, None)))
-    assert measured["score"] == 0.5 and measured["score_all"] == 0.4 and measured["failed"] == 2
+    measured = measures(samples((1, 1, 1, 1, 0, 0, 0, 0, None, None)))
+    assert (measured["score"], measured["score_all"], measured["failed"]) == (0.5, 0.4, 2)
+    assert (measured["problems"], measured["samples"]) == (1, 10)
+    measured = measures(samples((1, 1, 0, 0, None), (1, None, None, None, None)))
+    assert measured["score"] == 0.75 and measured["score_all"] == pytest.approx(0.3), "problems weigh the same"
 
 
-def test_pass_at_k_is_unbiased_and_over_problems_with_that_many_verdicts():
+def test_e1_e2_of_k_samples_one_is_right_or_all_are():
+    assert measures(samples((1, 0, 0, 0)))["success"] == 0.25
+    assert [measures(samples((1, 0, 0, 0)))[f"pass@{k}"] for k in (2, 4)] == [0.5, 1.0]
+    assert measures(samples((1, 0)))["pass@2"] == 1
+    assert measures(samples((1,) * 3 + (0,) * 13))["pass@8"] == pytest.approx(0.9)
+    assert measures(samples((1, 1, 0, 0)))["all@2"] == pytest.approx(0.1667, abs=5e-5)
+
+
+def test_e3_problems_are_the_evidence():
+    measured = measures(samples((1, 1, 1, 1), (1, 0, 1, 0), (0, 0, 0, 0)))
+    assert measured["score"] == 0.5 and measured["score_se"] == pytest.approx(0.2887, abs=5e-5)
+
+
+def test_e8_few_problems_leave_a_wide_error():
+    """AIME: 30 problems, 12 solved. The row's .0894 is for a known p; estimated from the same problems it is wider."""
+    aime = [(1,)] * 12 + [(0,)] * 18
+    measured = measures(samples(*aime))
+    assert measured["score_se"] * math.sqrt(29 / 30) == pytest.approx(0.0894, abs=5e-5)
+    assert measures(samples((1,), *aime[:12], *aime[13:]))["score"] - measured["score"] == pytest.approx(
+        0.0333, abs=5e-5
+    )
+
+
+def test_pass_at_k_is_over_problems_with_that_many_verdicts():
     measured = measures(samples((1, 0, 0, 0), (0, 0, 0, 0), (1, 1, None, None)))
     assert measured["pass@2"] == pytest.approx((0.5 + 0 + 1) / 3)
+    assert measured["all@2"] == pytest.approx((0 + 0 + 1) / 3)
     assert measured["pass@4"] == pytest.approx((1 + 0) / 2), "the third problem has two verdicts"
     assert measured["pass@4_se"] == pytest.approx(0.5)
     assert "pass@1" not in measured and "pass@8" not in measured
+    assert not any("@" in name for name in measures(samples((1, None), (None, None))))
+
+
+REWARDS = st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=1, max_size=6)
+
+
+@given(st.lists(REWARDS, min_size=1, max_size=5))
+def test_measures_against_every_choice_of_samples(rewards):
+    """Each by its definition: means of means, and all ways of taking k of a problem's verdicts."""
+    measured = measures(samples(*rewards))
+    known = [[r for r in of if r is not None] for of in rewards]
+    means = [statistics.fmean(of) for of in known if of]
+    if not means:
+        assert math.isnan(measured["score"]) and math.isnan(measured["success"]) and measured["score_all"] == 0
+        return
+    assert measured["score"] == pytest.approx(statistics.fmean(means))
+    if len(means) > 1:
+        assert measured["score_se"] == pytest.approx(statistics.stdev(means) / math.sqrt(len(means)))
+    assert measured["success"] == pytest.approx(
+        statistics.fmean(statistics.fmean(r == 1 for r in of) for of in known if of)
+    )
+    assert measured["score_all"] == pytest.approx(statistics.fmean(sum(r or 0 for r in of) / len(of) for of in rewards))
+    most = max(map(len, known))
+    assert {name for name in measured if "@" in name and name[-3:] != "_se"} == {
+        f"{kind}@{k}" for kind in ("pass", "all") for k in (2, 4) if k <= most
+    }
+    for k in (k for k in (2, 4) if k <= most):
+        for kind, holds in (("pass", any), ("all", all)):
+            shares = [
+                statistics.fmean(holds(r == 1 for r in chosen) for chosen in itertools.combinations(of, k))
+                for of in known
+                if len(of) >= k
+            ]
+            assert measured[f"{kind}@{k}"] == pytest.approx(statistics.fmean(shares))
 
 
 def test_rates_are_of_all_samples():
@@ -53,6 +119,7 @@ def test_rates_are_of_all_samples():
     ]
     measured = measures(made)
     assert (measured["truncated"], measured["unparsed"], measured["tokens"], measured["actions"]) == (0.5, 0.5, 6, 2)
+    assert measured["tokens_truncated"] == 4 and "tokens_truncated" not in measures(samples((1, 0)))
 
 
 def test_partial_rewards_score_and_do_not_succeed():
@@ -109,51 +176,84 @@ def test_e4_at_temperature_0_one_sample_is_all_there_is(engine, tmp_path):
     assert again == metrics
 
 
+def test_e4_a_sample_less_is_said(engine, tmp_path, caplog):
+    one, three = (
+        context(eval__sets=(f"validation@{k}",), eval__problems=1, eval__temperature=0.0).config for k in (1, 3)
+    )
+    evaluate(engine, EchoDomain(), chat(), one, 0, tmp_path / "one")
+    assert "temperature 0" not in caplog.text
+    evaluate(engine, EchoDomain(), chat(), three, 0, tmp_path / "three")
+    assert "validation: at temperature 0 all samples are the same: 1 is taken, not 3" in caplog.text
+
+
 class Stop(BaseException):
     """A kill."""
 
 
 def test_a_killed_evaluation_goes_on_with_the_problems_it_lacks(engine, tmp_path, monkeypatch):
+    """The kill comes in the second batch; that problems are played in batches changes no sample."""
     config = context(eval__sets=SETS, eval__problems=4).config
     whole = evaluate(engine, EchoDomain(), chat(), config, 1, tmp_path / "whole")
 
-    domain = EchoDomain()
+    monkeypatch.setattr("hdl_jax.evaluation.PROBLEMS_AT_ONCE", 2)
+    domain, start = EchoDomain(), EchoDomain.start
     opened: list[str] = []
-    start = domain.start
+
+    def killing(problem):
+        if problem.index == 3:
+            raise Stop
+        return start(domain, problem)
 
     def counted(problem):
         opened.append(problem.id)
-        return start(problem)
+        return start(domain, problem)
 
-    monkeypatch.setattr("hdl_jax.evaluation.PROBLEMS_AT_ONCE", 2)
-    run, batches = engine.run, []
-
-    def killed(*args, **kwargs):
-        if batches:
-            raise Stop
-        batches.append(1)
-        return run(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "run", killed)
-        with pytest.raises(Stop):
-            evaluate(engine, domain, chat(), config, 1, tmp_path / "killed", resume=True)
+    monkeypatch.setattr(domain, "start", killing)
+    with pytest.raises(Stop):
+        evaluate(engine, domain, chat(), config, 1, tmp_path / "killed", resume=True)
     path = samples_path(tmp_path / "killed", 1, "validation")
+    kept = {*read_samples(path)[1]}
+    assert {p.id for p in domain.problems("validation")[:2]} <= kept and "echo/validation/3" not in kept
     with path.open("a") as file:
-        file.write('{"problem": "echo/validation/2", "sam')  # cut short
+        file.write('{"problem": "echo/validation/3", "sam')  # cut short
     monkeypatch.setattr(domain, "start", counted)
     assert evaluate(engine, domain, chat(), config, 1, tmp_path / "killed", resume=True) == whole
-    assert set(opened) == {p.id for p in domain.problems("validation")[2:4]}
+    assert set(opened) == {p.id for p in domain.problems("validation")[:4]} - kept
     assert read_samples(path)[1] == read_samples(samples_path(tmp_path / "whole", 1, "validation"))[1]
+
+    more = context(eval__sets=SETS, eval__problems=5).config
+    opened.clear()
+    evaluate(engine, domain, chat(), more, 1, tmp_path / "killed", resume=True)
+    assert set(opened) == {"echo/validation/4"}, "more problems are no other settings"
 
 
 def test_other_settings_are_not_mixed(engine, tmp_path):
     evaluate(engine, EchoDomain(), chat(), context(eval__sets=SETS, eval__problems=1).config, 1, tmp_path)
     other = context(eval__sets=SETS, eval__problems=1, eval__temperature=0.9).config
-    with pytest.raises(ValueError, match=r"validation.jsonl holds samples of other settings \(temperature\)"):
+    with pytest.raises(OtherSettings, match=r"validation.jsonl holds samples of other settings \(temperature\)"):
         evaluate(engine, EchoDomain(), chat(), other, 1, tmp_path, resume=True)
     evaluate(engine, EchoDomain(), chat(), other, 1, tmp_path)
     assert read_samples(samples_path(tmp_path, 1, "validation"))[0]["temperature"] == 0.9, "a training starts anew"
+
+
+def test_all_sets_are_looked_at_before_one_is_played(engine, tmp_path):
+    evaluate(engine, EchoDomain(), chat(), context(eval__sets=("test@1",), eval__problems=1).config, 1, tmp_path)
+    config = context(eval__sets=("validation@1", "test@2"), eval__problems=1).config
+    with pytest.raises(OtherSettings, match=r"test.jsonl holds samples of other settings \(samples\)"):
+        evaluate(engine, EchoDomain(), chat(), config, 1, tmp_path, resume=True)
+    assert not samples_path(tmp_path, 1, "validation").exists()
+
+
+def test_other_weights_of_the_same_name_are_other_settings(engine, params, tmp_path):
+    """Two runs of one config into one --out: the step, the policy's name and everything else are the same."""
+    config = context(eval__sets=SETS, eval__problems=1).config
+    evaluate(engine, EchoDomain(), chat(), config, 1, tmp_path)
+    engine.load(jax.tree.map(lambda p: p, params))
+    evaluate(engine, EchoDomain(), chat(), config, 1, tmp_path, resume=True)
+    moved = jax.tree.leaves(params)[-1].at[..., 0].add(1e-6)
+    engine.load(jax.tree.unflatten(jax.tree.structure(params), [*jax.tree.leaves(params)[:-1], moved]))
+    with pytest.raises(OtherSettings, match=r"\(weights\)"):
+        evaluate(engine, EchoDomain(), chat(), config, 1, tmp_path, resume=True)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -165,6 +265,41 @@ def test_samples_of_later_steps_are_dropped(tmp_path):
     (tmp_path / "eval" / "step_notes").mkdir()
     drop_samples_after(tmp_path, 10)
     assert {p.name for p in (tmp_path / "eval").iterdir()} == {"step_000000", "step_000010", "step_notes"}
+
+
+TEXTS = st.text(max_size=6)
+PLAYED = st.lists(st.lists(TEXTS, min_size=2, max_size=2), max_size=4)
+
+
+@given(PLAYED, st.floats(0, 1))
+def test_a_file_cut_anywhere_is_gone_on_with(tmp_path_factory, texts, place):
+    """What is whole stays, what is not is gone, and the finished file is the one that was never cut."""
+    folder = tmp_path_factory.mktemp("cut")
+    played = {
+        f"p/{i}": [sample(f"p/{i}", j, 0.5, actions=(text, text), feedback=text) for j, text in enumerate(of)]
+        for i, of in enumerate(texts)
+    }
+
+    def write(path):
+        file = SampleFile(path, {"a": (1, 2)}, whole=2, resume=True)
+        done = dict(file.done)
+        for problem, of in played.items():
+            if problem not in done:
+                file.add(problem, of)
+        file.close()
+        return done, file.done
+
+    done, now = write(folder / "whole.jsonl")
+    assert done == {} and {*now} == {*played}
+    assert all(s.actions == ("", "") and s.feedback is None for of in now.values() for s in of), "texts stay on disk"
+    data = (folder / "whole.jsonl").read_bytes()
+    (folder / "cut.jsonl").write_bytes(data[: round(place * len(data))])
+    settings, before = read_samples(folder / "cut.jsonl")
+    assert settings == ({"a": [1, 2]} if settings else {})
+    done, _ = write(folder / "cut.jsonl")
+    assert {*done} == {problem for problem, of in before.items() if len(of) == 2}
+    assert (folder / "cut.jsonl").read_bytes() == data
+    assert read_samples(folder / "cut.jsonl")[1] == played
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"problem": "p"}', '{"settings": {}}'])

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from hdl_jax.domains.domain import EnvironmentFailure, Problem, Step, Verdict
 from hdl_jax.domains.words import classify
 from hdl_jax.workers import WorkerFailure, WorkerPool
 
 LONGEST_FEEDBACK = 1000  # characters; prompts with it have to fit `engine.context_tokens`
-_LOGGED = 5  # failures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +153,6 @@ class Custom:
         try:
             said = self._pool(row.fields, response)
         except WorkerFailure as failure:
-            logging.log_first_n(logging.WARNING, "%s: no reward: %s", _LOGGED, row.where, failure)
             raise EnvironmentFailure(f"{row.where}: {failure}") from failure
         reward, feedback = said if isinstance(said, tuple) and len(said) == 2 else (said, None)
         if not _is_reward(reward) or not isinstance(feedback, str | None):

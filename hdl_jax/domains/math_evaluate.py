@@ -185,8 +185,6 @@ _EXACT: dict[str, Callable[..., Fraction]] = {
     "Abs": abs,
     "floor": lambda x: Fraction(math.floor(x)),
     "ceiling": lambda x: Fraction(math.ceil(x)),
-    "Max": max,
-    "Min": min,
 }
 
 
@@ -254,11 +252,7 @@ class _Numeric(_Walk):
         return self.mp.power(base, exponent)
 
     def function(self, kind: str, values: list[Any]) -> Any:
-        if kind in ("floor", "ceiling", "Max", "Min"):
-            if any(self.mp.im(value) for value in values):
-                raise Undefined
-            if kind in ("Max", "Min"):
-                return max(values) if kind == "Max" else min(values)
+        if kind in ("floor", "ceiling"):
             return self.rounded(kind, values[0])
         if any(self.mp.mag(value) > (24 if kind in _STEEP else 1000) for value in values if value):
             raise TooLarge
@@ -267,6 +261,8 @@ class _Numeric(_Walk):
         return getattr(self.mp, _FUNCTIONS[kind])(*values)
 
     def rounded(self, kind: str, value: Any) -> Any:
+        if self.mp.im(value):
+            raise Undefined
         near = self.mp.nint(value)
         if abs(value - near) <= self.mp.mpf(10) ** (-self.digits // 2) * max(1, abs(value)):
             return near  # as log_2 8 is 3 but for its last digit

@@ -9,7 +9,7 @@ import dataclasses
 import re
 
 from hdl_jax.domains import math_number, math_units
-from hdl_jax.domains.math_latex import Unreadable
+from hdl_jax.domains.math_latex import ACCENTS, SYMBOLS, Unreadable
 from hdl_jax.domains.math_text import key, split, wrapped
 from hdl_jax.domains.math_units import Unit
 
@@ -133,6 +133,7 @@ _PHRASES: dict[str, Form] = {
     **dict.fromkeys(("infinity", "inf", "positiveinfinity", "plusinfinity"), Scalar(INFINITY)),
     **dict.fromkeys(("negativeinfinity", "minusinfinity"), Scalar(f"-{INFINITY}")),
     **dict.fromkeys(("dne", "doesnotexist", "thelimitdoesnotexist", "limitdoesnotexist"), Words("doesnotexist")),
+    **{word: Words(word) for word in ("yes", "no", "odd")},
     **{word: Scalar(str(n)) for n, word in enumerate("zero one two three four five six seven eight nine ten".split())},
 }
 
@@ -279,18 +280,13 @@ def _is_prose(text: str) -> bool:
 # ---- names ----------------------------------------------------------------------------------------------------------
 
 _SUB = r"_(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\\[a-zA-Z]++|[a-zA-Z0-9])"
-_NO_NAME = (
-    r"frac|sqrt|cdot|times|sum|prod|int|l[no]g?|sin|cos|tan|cot|sec|csc|arc|exp|pi(?![a-z])|infty|begin|binom|lfloor|lceil"
-    r"|max|min"
-)
 _ATOM = (
-    r"(?:\\text\{[^{}]*\}|\\(?:d?dot(?!s)|hat|bar|overline|vec|(?:wide)?tilde|widehat|overrightarrow|math(?:cal|bb|frak))"
-    rf"(?![a-zA-Z]{{2}})(?:\{{[^{{}}]*\}}|[ \0]?[a-zA-Z0-9])|\\(?!{_NO_NAME})[a-zA-Z]++|[a-zA-Z])"
-    rf"(?:{_SUB}|'|\^\{{?(?:\\prime)+\}}?|\^\{{?-1\}}?(?=\())*+"
+    rf"(?:\\text\{{[^{{}}]*\}}|\\(?:{'|'.join(sorted(ACCENTS))})(?![a-zA-Z])(?:\{{[^{{}}]*\}}|[ \0]?[a-zA-Z0-9])"
+    rf"|\\(?:{'|'.join(sorted(SYMBOLS))})(?![a-zA-Z])|[a-zA-Z])(?:{_SUB}|'|\^\{{?(?:\\prime)+\}}?|\^\{{?-1\}}?(?=\())*+"
 )
 _DERIVATIVE = r"\\frac(?:\{(?:d|\\partial).*\}|d)\{(?:d|\\partial).*\}"
 _NAME = re.compile(rf"\|?(?:{_ATOM}[ \0]?)++\|?(?:\([^=<>]*\))?|{_DERIVATIVE}")
-_SUM_OF_NAMES = re.compile(rf"(?:{_ATOM}|[ +\-]|\\cdot)++")
+_NO_COEFFICIENT = re.compile(rf"{_SUB}|\^(?:\{{-?[0-9]+\}}|[0-9])|(?<=[a-zA-Z}}'])\([^()]*\)|\\pi(?![a-zA-Z])")
 
 
 def is_name(text: str) -> bool:
@@ -301,9 +297,13 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(key(text)))
 
 
-def is_sum_of_names(text: str) -> bool:
-    """Whether a cleaned text is what a question may ask for: a name, or a sum or product of names such as `m + n`."""
-    return is_name(text) or bool(_SUM_OF_NAMES.fullmatch(key(text)))
+def is_asked_for(text: str) -> bool:
+    r"""Whether a cleaned text is what a question may ask the value of: `x`, `m + n`, `\sin A`, `x^2 + y^2`, `f(3)`.
+
+    That is anything with letters but without numbers, other than exponents, indices and arguments.
+    """
+    rest = _NO_COEFFICIENT.sub("", key(text))
+    return bool(re.search(r"[a-zA-Z]", rest)) and not re.search(r"[0-9]", rest)
 
 
 def head_and_argument(name: str) -> tuple[str, str]:

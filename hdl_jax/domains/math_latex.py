@@ -14,7 +14,8 @@ from collections.abc import Collection
 from hdl_jax.domains import math_number
 
 DEEPEST = 24  # brackets inside brackets, powers of powers
-_MOST_TOKENS = 800
+_MOST_TOKENS = 500
+_MOST_EXTREMES = 4  # values that are compared; the text doubles with each
 EULER, IMAGINARY = "e", "i"  # names of constants; a sum's index has another name, even if it is written i
 _RUNNING = " running"
 
@@ -45,10 +46,10 @@ _INVERSES |= {name: f"ar{name}" for name in ("sinh", "cosh", "tanh")}
 _FUNCTIONS = frozenset([*_INVERSES, *_INVERSES.values(), "arcsinh", "arccosh", "arctanh", "ln", "log", "exp"])
 _SPELLED = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 _WORDS = _FUNCTIONS | {"sqrt", "pi", "max", "min"} | _SPELLED.keys()
-_ACCENTS = frozenset(
+ACCENTS = frozenset(
     "dot ddot hat bar overline vec tilde widehat widetilde overrightarrow mathcal mathbb mathfrak mathscr".split()
 )
-_SYMBOLS = frozenset(
+SYMBOLS = frozenset(
     """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho
     sigma varsigma tau upsilon phi varphi chi psi omega Alpha Beta Gamma Delta Epsilon Zeta Eta Theta Iota Kappa Lambda
     Mu Nu Xi Rho Sigma Tau Upsilon Phi Chi Psi Omega hbar ell angle triangle mho nabla odot partial imath jmath aleph wp
@@ -82,6 +83,11 @@ def rewrite(text: str, log_base: str = "10") -> str:
 def name_of(symbol: str) -> str:
     """The name that a `\\variable` of a rewritten expression stands for."""
     return bytes.fromhex(symbol[1:]).decode()
+
+
+def is_index(name: str) -> bool:
+    """Whether a name is what a sum or product runs over."""
+    return name.endswith(_RUNNING)
 
 
 def _variable(name: str) -> str:
@@ -164,7 +170,7 @@ class _Rewriter:
                 self.take()
                 out, below = ["".join(out)], self.sequence(stops)
                 out = [rf"\frac{{{out[0]}}}{{{below}}}" if token == r"\over" else _binomial(out[0], below)]
-            elif complete and token[0].isdigit() and self.tokens[self.at - 1][0].isdigit():
+            elif complete and _is_number(token) and _is_number(self.tokens[self.at - 1]):
                 raise Unreadable("two numbers side by side")
             else:
                 out += [r"\cdot "] * complete + [self.factor()]
@@ -203,7 +209,7 @@ class _Rewriter:
 
     def value(self) -> str:
         token = self.take()
-        if token[0].isdigit() or token[0] == ".":
+        if _is_number(token):
             return self.mixed(token)
         if token in _BRACKETS:
             return f"({self.group(_BRACKETS[token])})"
@@ -300,9 +306,9 @@ class _Rewriter:
             return self.series(name)
         if name in ("pi", "infty") and self.peek() != "_":
             return rf"\{name} "
-        if name in _ACCENTS:
+        if name in ACCENTS:
             return self.name(f"{token}{{{self.raw()}}}")
-        if name in _SYMBOLS or name == "pi":
+        if name in SYMBOLS or name == "pi":
             return self.name(token)
         raise Foreign(f"the command {token}")
 
@@ -310,9 +316,10 @@ class _Rewriter:
         degree = ""
         if self.peek() == "[":
             self.take()
-            degree = f"[{self.group(']')}]"
+            degree = self.group("]")
         inside = self.group(")") if self.peek() == "(" and self.take() else self.argument(whole=True)
-        return rf"\sqrt{degree}{{{inside}}}"
+        # The library would work out 1 / degree.
+        return rf"({inside})^{{\frac{{1}}{{{degree}}}}}" if degree else rf"\sqrt{{{inside}}}"
 
     def function(self, name: str) -> str:
         power = base = ""
@@ -341,19 +348,25 @@ class _Rewriter:
         out = [self.take()] if self.peek() in ("+", "-") else []
         out.append(self.factor())
         while (token := self.peek()) and (
-            token.isalnum() or token in (r"\frac", r"\sqrt", r"\pi") or token[1:] in _SYMBOLS
+            token.isalnum() or token in (r"\frac", r"\sqrt", r"\pi") or token[1:] in SYMBOLS
         ):
             out += [r"\cdot ", self.factor()]
         return "".join(out)
 
     def extreme(self, name: str) -> str:
+        r"""`\max` or `\min`, by sums and differences: the library reads their arguments by its slow way in."""
         closing = _BRACKETS.get(self.take())
         if closing is None:
             raise Unreadable(rf"a \{name} without brackets")
         parts = [self.sequence((",", closing))]
         while self.take() == ",":
             parts.append(self.sequence((",", closing)))
-        return rf"\{name}({','.join(parts)})"
+        if len(parts) > _MOST_EXTREMES:
+            raise Foreign(rf"a \{name} of {len(parts)} values")
+        sign, out = "+" if name == "max" else "-", parts[0]
+        for part in parts[1:]:
+            out = rf"\frac{{({out})+({part}){sign}\lvert ({out})-({part})\rvert }}{{2}}"
+        return f"({out})"
 
     def series(self, name: str) -> str:
         r"""`\sum_{k=1}^{n}` or `\prod`, over the factors up to the next sign."""
@@ -377,6 +390,10 @@ class _Rewriter:
             out += [operator, self.factor()]
         self.indices = outer
         return rf"(\{name}_{{{_variable(letter + _RUNNING)}={lower}}}^{{{upper}}} ({''.join(out)}))"
+
+
+def _is_number(token: str) -> bool:
+    return token[0].isdigit() or token[0] == "."
 
 
 def _binomial(n: str, k: str) -> str:

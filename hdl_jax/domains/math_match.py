@@ -22,8 +22,8 @@ from hdl_jax.domains.math_form import (
     Several,
     Words,
     head_and_argument,
+    is_asked_for,
     is_name,
-    is_sum_of_names,
     read,
     rename,
 )
@@ -181,11 +181,11 @@ def _regions(reference: Form, answer: Form) -> bool:
 
 
 def _values(equation: Equation) -> list[str]:
-    """What an equation says the answer is: all its terms but names at its front."""
+    """What an equation says the answer is: all its terms but what it is the value of, at its front."""
     terms = list(equation.terms)
-    if len(terms) == 2 and is_name(terms[1]) and not is_sum_of_names(terms[0]):
+    if len(terms) == 2 and is_name(terms[1]) and not is_asked_for(terms[0]):
         terms.reverse()  # 3 = x
-    while len(terms) > 1 and is_sum_of_names(terms[0]):
+    while len(terms) > 1 and is_asked_for(terms[0]):
         del terms[0]
     return terms
 
@@ -236,7 +236,7 @@ def _greater(form: Inequality) -> list[tuple[str, Value]]:
 
 # ---- values ---------------------------------------------------------------------------------------------------------
 
-_BASE = re.compile(r"([0-9A-Fa-f]+) ?_ ?\{? ?([0-9]+) ?\}?")
+_BASE = re.compile(r"([0-9][0-9A-Fa-f]*|[A-F][0-9A-F]+) ?_ ?\{? ?([0-9]+) ?\}?")
 _BARE_LOG = re.compile(r"(?<![a-zA-Z])log(?![a-zA-Z])(?!\s*_)")
 
 
@@ -285,7 +285,7 @@ def _spelled(form: Form) -> str:
     if not isinstance(form, Scalar | Words):
         return ""
     text = key(form.text)
-    if isinstance(form, Words) or re.fullmatch(r"[a-zA-Z]{2,}|[A-H]|\([A-H]\)", text):
+    if isinstance(form, Words) or re.fullmatch(r"[A-Z]?[a-z]{2}|[A-H]", text):
         return text.casefold()
     return text
 

@@ -54,7 +54,7 @@ _SPACE = re.compile(
     r"|\\(?:no)?limits(?![a-zA-Z])"
 )
 _SIZE = re.compile(r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])\s*(\.)?")
-_WRAP = re.compile(r"(?<!\\)\$|(?<!\\)\\[()\[\]]")
+_WRAP = re.compile(r"(?<!\\)((?:\\\\)*)(?:\$|\\[()\[\]])")
 _SYNONYMS = {
     **dict.fromkeys(("dfrac", "tfrac", "cfrac"), r"\frac"),
     **dict.fromkeys(("dbinom", "tbinom"), r"\binom"),
@@ -111,7 +111,7 @@ def clean(text: str) -> str:
     text = _raised(text)
     text = _GROUPS.sub(lambda match: re.sub(r"[^0-9]", "", match.group()), text)
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATION)).translate(_TRANSLATION)
-    text = _WRAP.sub(" ", _SIZE.sub("", _SPACE.sub(" ", text)))
+    text = _WRAP.sub(r"\1 ", _SIZE.sub("", _SPACE.sub(" ", text)))
     text = _SIGN.sub(r"\1", re.sub(r"\.{3,}", r"\\ldots ", text))
     text = _COMMAND.sub(_synonym, text)
     text = _OPERATOR.sub(lambda match: _ASCII[match.group()], _MODULE.sub("", _DEGREES.sub(r"\\degree ", text)))

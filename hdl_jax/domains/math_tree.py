@@ -66,9 +66,14 @@ def parse(text: str, log_base: str = "10") -> Expression | Fraction:
         branch = parser.expr()
         rest = parser.getCurrentToken()
         tree = grammar.convert_expr(branch)
-        names = {math_latex.name_of(symbol.name) for symbol in tree.free_symbols}
+        # Not its free symbols: sympy leaves out those of a sum of zeros.
+        names = {math_latex.name_of(node.name) for node in nodes(tree) if node.is_Symbol}
         found = Expression(
-            tree, frozenset(names - {EULER, IMAGINARY}), _whole(tree), IMAGINARY in names, _endless(tree)
+            tree,
+            names=frozenset(name for name in names - {EULER, IMAGINARY} if not math_latex.is_index(name)),
+            whole=_whole(tree),
+            imaginary=IMAGINARY in names,
+            endless=_endless(tree),
         )
     except RecursionError as error:
         raise Unreadable("nested too deeply") from error

@@ -97,6 +97,7 @@ _POWER = r"(?:\s*\^\s*(?:\{\s*[-+]?[1-4]\s*\}|[-+]?[1-4]))?"
 _WORD = r"(?:\\text\s*\{[^{}]*\}|\\degree|\\Omega(?![a-zA-Z])|\\\$|(?<![\\a-zA-Z])[a-zA-Z]+\.?)"
 _TAIL = re.compile(rf"(?:{_WORD}{_POWER}\s*(?:(?:/|\\cdot|\*)\s*)?)+$")
 _QUOTIENT = re.compile(rf"\\frac\s*\{{\s*({_WORD}{_POWER})\s*\}}\s*\{{\s*({_WORD}{_POWER})\s*\}}$")
+_SURE = re.compile(r"\\text|\\degree|\\\$")
 _MONEY = re.compile(r"^([-+]?)\s*(\\\$|\\euro|\\pounds|Rs\.?|USD)\s*(?=[-+0-9.\\(])")
 _PERCENT = re.compile(r"\s*(?:\\%|%|(?:\\text\s*\{\s*)?(?:percent|per cent|pct)(?:age)?(?: points?)?(?:\s*\})?)$", re.I)
 _ATOM = re.compile(r"(/)|([a-zA-Z$]+)\.?\s*(?:\^\s*\{?\s*([-+]?[0-9])\s*\}?)?|(\S)")
@@ -115,6 +116,7 @@ class Quantity:
 
 def read(text: str) -> Unit | None:
     r"""A unit by itself, from a cleaned text: `km/h`, `\text{cm}^2`, `square metres`. None where it is no unit."""
+    text = re.sub(r"\\frac\s*\{(.*)\}\s*\{(.*)\}", r"\1 / \2", text)
     for command in (r"\text", r"\cdot", r"\times", "{", "}", "*", "\\"):
         text = re.sub(re.escape(command) + ("(?![a-zA-Z])" if command[1:] else ""), " ", text)
     words = re.sub(r"(?<![a-zA-Z])(?:per|a)(?![a-zA-Z])", "/", text)
@@ -162,13 +164,20 @@ def cut(text: str, letters: bool = False) -> Quantity:
         return dataclasses.replace(rest, value=money[1] + rest.value, unit=tuple(sorted(money_unit + rest.unit)))
     if (percent := _PERCENT.search(text)) and percent.start():
         return Quantity(text[: percent.start()].strip(), percent=True)
-    quotient = _QUOTIENT.search(text)
-    found = quotient or _TAIL.search(text)
+    found = _QUOTIENT.search(text) or _TAIL.search(text)
     if not found:
         return Quantity(text)
-    value, words = text[: found.start()].strip(), found.group().strip()
+    # Bare letters before the first unit that is surely one may be variables: x \text{ km}.
+    starts = [found.start(), *(found.start() + sure.start() for sure in _SURE.finditer(found.group()))]
+    for start in starts[:2]:
+        if quantity := _quantity(text[:start].strip(), text[start:].strip(), letters):
+            return quantity
+    return Quantity(text)
+
+
+def _quantity(value: str, words: str, letters: bool) -> Quantity | None:
     if not value or value[-1] in "+-/*^_=(,\\":
-        return Quantity(text)
+        return None
     scale = 1
     for word, factor in _SCALES.items():
         if scaled := re.match(rf"(?:\\text\s*\{{\s*)?{word}s?(?![a-zA-Z])", words, re.I):
@@ -176,9 +185,9 @@ def cut(text: str, letters: bool = False) -> Quantity:
             break
     if not words and scale > 1:
         return Quantity(value, scale=scale)
-    unit = read(f"{quotient[1]} / {quotient[2]}" if quotient else words)
+    unit = read(words)
     if unit is None or len(unit) > _LONGEST or not _plausible(value, words, unit, letters):
-        return Quantity(text)
+        return None
     return Quantity(value, unit, scale)
 
 
@@ -186,7 +195,8 @@ def _plausible(value: str, words: str, unit: Unit, letters: bool) -> bool:
     if "\\degree" in words and _TRIGONOMETRY.search(value):
         return False  # the argument's, not the value's
     if words.startswith(("\\text", "\\degree", "\\$", "\\frac")):
-        return True
+        letter = re.fullmatch(r"\\text ?\{ ?([a-zA-Z]) ?\}", words)
+        return not letter or letter[1] in _NAMES
     plain = math_number.read(value) is not None
     if letters and plain:
         return True

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from hdl_jax.domains.domain import EnvironmentFailure, Problem, Verdict
 from hdl_jax.rollout.context import Context
@@ -14,6 +15,8 @@ from hdl_jax.rollout.session import Session
 from hdl_jax.rollout.trajectory import BranchPoint, Trajectory
 from hdl_jax.sampling.draw import Stream
 from hdl_jax.sampling.requests import Call, Held, Job, Lane, LaneResult, Sample
+
+LOGGED = 5  # failures of verifiers that a run tells of; all are counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +98,9 @@ def _verify(sessions: Sequence[Session], lanes: Sequence[LaneResult]) -> Job[lis
         answers = yield [Call(sessions[i].episode.verdict, "verify") for i in again]
         for i, answer in zip(again, answers, strict=True):
             verdicts[i] = answer
+    for session, verdict in zip(sessions, verdicts, strict=True):
+        if isinstance(verdict, EnvironmentFailure):
+            logging.log_first_n(logging.WARNING, "no verdict, %s: %s", LOGGED, session.problem.id, verdict)
     return [
         s.trajectory(lane, v if isinstance(v, Verdict) else None)
         for s, lane, v in zip(sessions, lanes, verdicts, strict=True)
