@@ -27,7 +27,8 @@ REQUIRES = [
 HF = ["jinja2>=3.1.6,<4", "tokenizers>=0.21,<1"]
 GGUF = [*HF, "gguf>=0.17,<1"]
 REASONING = ["reasoning-gym>=0.1.25,<0.1.26"]  # item i of another version may be another task
-DATASETS = ["array-record>=0.8,<0.9", "tensorflow-datasets>=4.9.9,<5"]
+# importlib-resources: tensorflow-datasets 4.9.10 imports it and does not ask for it.
+DATASETS = ["array-record>=0.8,<0.9", "importlib-resources>=6", "tensorflow-datasets>=4.9.9,<5"]
 MATH = [*DATASETS, "math-verify[antlr4_13_2]>=0.9,<0.10"]
 EXTRAS = {
     "test": [*GGUF, *MATH, *REASONING, "hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.15"],

@@ -1,8 +1,9 @@
 """Which training problems are also in a benchmark: python -m hdl_jax.data.overlap TRAIN EVAL [EVAL ...].
 
-All are prepared sets. Questions are compared by their words and numbers alone, in lower case. A training question is
-reported where it is the same as a benchmark's, or has RUN words in a row of it; whether the second is a leak or a turn
-of phrase is for a reader to say. Prepare the training set again with the --drop that it prints to be rid of them.
+All are prepared sets. A training question is reported where it is the same as a benchmark's, by words, numbers and
+signs of operation, or has RUN words and numbers in a row of it; whether the second is a leak or a turn of phrase is for
+a reader to say. Case, space and other signs do not count. Prepare the training set again with the --drop that is
+printed to be rid of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hdl_jax.metrics import table
 
 RUN = 20  # words; 13 in a row occur by chance in how problems begin ("let a, b and c be positive real numbers ...")
 _WORD = re.compile(r"[^\W\d_]+|\d+")
+_TOKEN = re.compile(r"[^\W\d_]+|\d+|[-+*/=<>^\u2212\u00d7\u00f7\u00b7\u2264\u2265]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +43,13 @@ class Overlap:
 
 
 def words(question: str) -> tuple[str, ...]:
-    """What is compared of a question."""
+    """The words and numbers of a question, of which RUN in a row are looked for."""
     return tuple(_WORD.findall(question.casefold()))
+
+
+def tokens(question: str) -> tuple[str, ...]:
+    """Its words, numbers and signs of operation, which are compared as a whole."""
+    return tuple(_TOKEN.findall(question.casefold()))
 
 
 def _runs(text: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -56,18 +63,16 @@ def overlaps(train: Sequence[MathRow], benchmarks: Mapping[str, Sequence[MathRow
     parts: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for name, rows in benchmarks.items():
         for row in rows:
-            text = words(row.question)
-            if text:  # a question of symbols alone has nothing to compare
+            if text := tokens(row.question):
                 whole.setdefault(text, []).append((name, row.id))
-            for run in dict.fromkeys(_runs(text)):
+            for run in dict.fromkeys(_runs(words(row.question))):
                 parts.setdefault(run, []).append((name, row.id))
     found = []
     for row in tqdm(train, desc="comparing", unit="problem"):
-        text = words(row.question)
-        same = whole.get(text, [])
+        same = whole.get(tokens(row.question), [])
         found += [Overlap(row.id, *where) for where in same]
         shared: dict[tuple[str, str], str] = {}
-        for run in _runs(text):
+        for run in _runs(words(row.question)):
             for where in parts.get(run, ()):
                 if where not in same:
                     shared.setdefault(where, " ".join(run))

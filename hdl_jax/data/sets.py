@@ -23,8 +23,8 @@ class MathSet:
         name: in configs and on the command line.
         title: what its publisher calls it.
         rule: how the answer is found in a response, by its name in domains/math_answer.py.
-        samples: k of avg@k: the paper's for its six benchmarks and HMMT 2025; 4 for MATH-500, whose 500 problems make
-            one percent of 20 answers; 1 for GSM8K, which is large enough. Training sets have 1.
+        samples: k of avg@k: the paper's for its six benchmarks and HMMT 2025; 4 for MATH-500 and
+            arithmetic; 1 for GSM8K, which is large enough, and for training sets.
         split: of the prepared data set: `train` or `test`.
         sizes: how many problems its publications have; another number is worth a warning.
         fetch: the command that fetches a file of it. source: what to prepare it from then.

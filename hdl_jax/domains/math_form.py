@@ -192,7 +192,7 @@ def _bare(text: str) -> str:
     """Without what is around an answer and no part of it: full stops, boxes, braces, bold, a lead such as `Answer:`."""
     while True:
         before = text
-        text = _LEAD.sub("", text.strip()).strip().rstrip(".,;:").lstrip("=:").removesuffix("\\").strip()
+        text = _LEAD.sub("", text.strip()).strip().rstrip(".,;:").lstrip("=:").rstrip("\\ ")
         text = text.removeprefix("**").removesuffix("**").strip('`"')
         text = _MINUS.sub("-", _BOXED.sub("", text)).removeprefix(r"\approx").lstrip()
         if (inside := wrapped(text)) and inside[0] == "{" and inside[2] == "}":
