@@ -31,7 +31,16 @@ REASONING = ["reasoning-gym>=0.1.25,<0.1.26"]  # item i of another version may b
 DATASETS = ["array-record>=0.8,<0.9", "importlib-resources>=6", "tensorflow-datasets>=4.9.9,<5"]
 MATH = [*DATASETS, "math-verify[antlr4_13_2]>=0.9,<0.10"]
 EXTRAS = {
-    "test": [*GGUF, *MATH, *REASONING, "hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.15"],
+    "test": [
+        *GGUF,
+        *MATH,
+        *REASONING,
+        "hypothesis>=6.100",
+        "mypy>=1.15",
+        "pytest>=8.3",
+        "pytest-xdist>=3.6",
+        "ruff>=0.15",
+    ],
     # The tests that compare with Hugging Face's library.
     "parity": ["accelerate>=1.10,<2", "torch>=2.6,<3", "transformers>=5.20,<5.40"],
     "math": MATH,

@@ -78,14 +78,12 @@ def _one(text: str) -> tuple[str, str]:
 
 
 def _scientific(value: Fraction) -> str:
-    digits, power = str(int(value)) if value.denominator == 1 else str(float(value)), 0
-    exact, power = value, 0
-    while abs(exact) >= 10:
-        exact, power = exact / 10, power + 1
-    while 0 < abs(exact) < 1:
-        exact, power = exact * 10, power - 1
-    digits = f"{float(exact):.15g}"
-    return rf"{digits} \times 10^{{{power}}}"
+    power = 0
+    while abs(value) >= 10:
+        value, power = value / 10, power + 1
+    while 0 < abs(value) < 1:
+        value, power = value * 10, power - 1
+    return rf"{float(value):.15g} \times 10^{{{power}}}"
 
 
 def _number(text: str) -> tuple[str, str] | None:

@@ -115,7 +115,7 @@ def score_names(rows: Sequence[Row]) -> list[str]:
     """The scores that were measured: `eval/SET/score` of each set; where there are several, first their mean."""
     names = sorted({n for row in rows for n in row if n.startswith("eval/") and n.endswith("/score")})
     sets = [name for name in names if name != "eval/score"]
-    return names if len(sets) > 1 else sets
+    return ["eval/score", *sets] if len(sets) > 1 and "eval/score" in names else sets
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -137,10 +137,12 @@ def final_table(rows: Sequence[Row]) -> str:
     names = {name for row in rows for name in row}
     blocks = []
     evaluation = []
-    scores = score_names(rows)
-    for name in sorted([*scores, *(n for n in names if n.startswith("eval/") and n.endswith("/success"))]):
-        steps, values = series(rows, name)
-        if values:
+    for score in score_names(rows):
+        for name in (score, score.replace("/score", "/success")):
+            steps, values = series(rows, name)
+            # Where rewards are 0 and 1, a success is a score.
+            if not values or (name != score and values == series(rows, score)[1]):
+                continue
             errors = dict(zip(*series(rows, f"{name}_se"), strict=True))
             cells = [f"{v:.3f} +- {errors.get(s, math.nan):.3f}" for s, v in zip(steps, values, strict=True)]
             evaluation.append([name, cells[0], cells[-1], f"{values[-1] - values[0]:+.3f}"])

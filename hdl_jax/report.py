@@ -17,6 +17,7 @@ from typing import Any
 
 from hdl_jax.metrics import Row, read_metrics, score_names, series
 from hdl_jax.report_anatomy import group_html, visible
+from hdl_jax.report_evaluation import evaluation_html, score_label
 from hdl_jax.report_figures import Line, line_chart, number, stacked_chart
 from hdl_jax.report_page import page
 from hdl_jax.report_policy import policy_html
@@ -51,7 +52,7 @@ def write_report(workdir: str | os.PathLike[str]) -> Path:
     config = flat_config(json.loads(config_path.read_text(encoding="utf-8"))) if config_path.is_file() else {}
     name = workdir.resolve().name
     heading = _heading(name, config, rows) + policy_html(workdir)
-    body = "".join([heading, _curves(rows), _localization(rows), _anatomy(workdir, config)])
+    body = "".join([heading, evaluation_html(rows), _curves(rows), _localization(rows), _anatomy(workdir, config)])
     path = workdir / "report.html"
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page(f"hdl_jax: {name}", body, _SCRIPT), encoding="utf-8")
@@ -79,15 +80,14 @@ def _heading(name: str, config: Mapping[str, Any], rows: Sequence[Row]) -> str:
         f"{label} {config_field(config, field)}" for label, field in named if config_field(config, field) is not None
     ]
     tiles = []
-    for score in score_names(rows):
+    for score in score_names(rows)[:1]:
         steps, values = series(rows, score)
         errors = dict(zip(*series(rows, f"{score}_se"), strict=True))
         if not values:
             continue
-        what = score.removeprefix("eval/").replace("/", " ")
         for label, step, value in (("before", steps[0], values[0]), ("now", steps[-1], values[-1])):
             error = f" ± {errors[step]:.3f}" if step in errors else ""
-            tiles.append((f"{value:.3f}{error}", f"{what} {label}, step {step}"))
+            tiles.append((f"{value:.3f}{error}", f"{score_label(score)} {label}, step {step}"))
     tokens = series(rows, "rollout/generated_tokens")[1]
     seconds = series(rows, "timing_s/step")[1]
     agreement = series(rows, "reflection/outcome_agreement")[1]
@@ -136,10 +136,10 @@ def _finite(row: Row, name: str) -> float:
 
 def _curves(rows: Sequence[Row]) -> str:
     scores = score_names(rows)
-    evaluation = [_line(rows, name, name.removeprefix("eval/").replace("/", " ")) for name in scores]
+    evaluation = [_line(rows, name, score_label(name)) for name in scores]
     if len(scores) == 1:
         success = scores[0].replace("/score", "/success")
-        evaluation.append(_line(rows, success, success.removeprefix("eval/").replace("/", " "), dashed=True))
+        evaluation.append(_line(rows, success, score_label(success), dashed=True))
     kinds = ("root", "reflection", "continuation", "discarded")
     steps, tokens = _parts(rows, {f"rollout/generated_tokens/{kind}": kind for kind in kinds})
     if not any(any(values) for _, values in tokens):

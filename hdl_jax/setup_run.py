@@ -18,7 +18,6 @@ from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.policy.source import Policy, open_policy
 from hdl_jax.sampling.engine import Engine
 
-
 # From config.domain.
 DOMAINS: dict[str, Callable[[Any], Domain]] = {
     "errands": lambda _: Errands(),

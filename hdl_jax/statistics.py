@@ -57,7 +57,7 @@ class TopThree:
 
 
 def top_three(curve: Mapping[int, float]) -> TopThree:
-    """The three best checkpoints of a run, the best first and of equals the earliest; all where there are fewer.
+    """The three best checkpoints of a run, best first, of equals the latest (as they are kept); all where they are fewer.
 
     Chosen and measured by the same noisy values, their mean is biased upwards, less than the best one is (case E7).
 
@@ -69,7 +69,7 @@ def top_three(curve: Mapping[int, float]) -> TopThree:
     """
     if not curve:
         raise ValueError("the top three of an empty curve do not exist")
-    steps = tuple(sorted(curve, key=lambda step: (-curve[step], step))[:3])
+    steps = tuple(sorted(curve, key=lambda step: (-curve[step], -step))[:3])
     values = [curve[step] for step in steps]
     return TopThree(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan, steps)
 

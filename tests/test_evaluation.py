@@ -172,8 +172,9 @@ def test_e4_at_temperature_0_one_sample_is_all_there_is(engine, tmp_path):
     assert not any("pass@" in name for name in metrics)
     _, stored = read_samples(samples_path(tmp_path, 0, "validation"))
     assert [len(of) for of in stored.values()] == [1, 1]
-    again = evaluate(engine, EchoDomain(), chat(), config, 0, tmp_path / "again")
+    again = evaluate(engine, EchoDomain(), chat(), config, 7, tmp_path)  # other random keys
     assert again == metrics
+    assert read_samples(samples_path(tmp_path, 7, "validation"))[1] == stored
 
 
 def test_e4_a_sample_less_is_said(engine, tmp_path, caplog):
@@ -296,6 +297,9 @@ def test_a_file_cut_anywhere_is_gone_on_with(tmp_path_factory, texts, place):
     (folder / "cut.jsonl").write_bytes(data[: round(place * len(data))])
     settings, before = read_samples(folder / "cut.jsonl")
     assert settings == ({"a": [1, 2]} if settings else {})
+    SampleFile(folder / "cut.jsonl", {"a": (1, 2)}, whole=2, resume=True).close()
+    assert {**before, **read_samples(folder / "cut.jsonl")[1]} == before, "nothing is added by looking"
+    assert all(len(of) == 2 for of in read_samples(folder / "cut.jsonl")[1].values())
     done, _ = write(folder / "cut.jsonl")
     assert {*done} == {problem for problem, of in before.items() if len(of) == 2}
     assert (folder / "cut.jsonl").read_bytes() == data

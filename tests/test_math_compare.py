@@ -1,4 +1,4 @@
-"""Comparing answers: by kind (math_fixtures.py), rows M of inputs that broke others, hostile inputs, real answers."""
+"""Comparing answers: by kind (math_fixtures.py), rows M of inputs that broke others, hostile inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from math_fixtures import TABLES
 
-from benchmarks import math_check, math_forms
 from hdl_jax.domains import math_tree
 from hdl_jax.domains.math_compare import LONGEST, Reference, same, unreadable
 
@@ -98,9 +97,9 @@ def test_other_threads_and_the_main_one_agree():
 def test_nothing_is_logged_and_others_may_log(caplog, capfd):
     root = logging.getLogger()
     before = root.level, list(root.handlers), logging.root.manager.disable
-    endless = r"\sum_{n=1}^{\infty} \frac{1}{n^{2}}"  # the library's own comparison
+    endless = r"\sum_{n=1}^{\infty} \frac{1}{2^{n}}"  # the library's own comparison
     with caplog.at_level(logging.DEBUG):
-        assert same(Reference((endless,)), r"\sum_{k=1}^{\infty} \frac{1}{k^{2}}")
+        assert same(Reference((endless,)), r"\sum_{k=1}^{\infty} \frac{1}{2^{k}}")
         assert not same(Reference((r"\frac{1}{",)), r"\frac{")
         logging.getLogger("another").info("said")
     assert [record.name for record in caplog.records] == ["another"]
@@ -342,22 +341,3 @@ def test_a_reference_needs_answers_and_a_unit_that_is_one():
     assert "unit" in unreadable(Reference(("1",), unit="5 +"))
     for unit in ("$cm^2$", "%", r"^{\circ}", "km/h", "minutes"):
         assert unreadable(Reference(("1",), unit=unit)) == ""
-
-
-# ---- real answers ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", math_check.FILES)
-def test_published_answers(name, shared_data):
-    """Every one is itself, in another typesetting too, and not the next one."""
-    references = math_check.read(name, shared_data, None)
-    assert len(references) == {"aime24": 30, "minerva": 272, "olympiadbench": 675, "gsm8k": 1319}[name]
-    for i, reference in enumerate(references):
-        assert unreadable(reference) == ""
-        assert same(reference, math_check.written(reference))
-        kind, text = math_forms.retypeset(reference)
-        assert text not in (*reference.answers, math_check.written(reference))
-        assert same(reference, text), (reference, kind, text)
-        other = references[(i + 1) % len(references)]
-        if math_check.written(other) != math_check.written(reference):
-            assert not same(reference, math_check.written(other))

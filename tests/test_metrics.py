@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdl_jax.metrics import MetricsWriter, final_table, read_metrics, series, table
+from hdl_jax.metrics import MetricsWriter, final_table, read_metrics, score_names, series, table
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FFF), min_size=1, max_size=8).filter(
     lambda s: s != "step"
@@ -132,3 +132,17 @@ def test_final_table():
     assert ["root", "1,500", "75%"] in lines
     assert ["eval", "4", "s", "80%"] in lines
     assert final_table([]) == ""
+
+
+def test_final_table_of_several_sets_has_a_line_a_set_after_their_mean():
+    """Success has a line where it says something else: rewards that are 0 or 1 make it the score."""
+    row = {
+        f"eval/{name}/{m}": 0.5 for name in ("minerva", "aime24") for m in ("score", "score_se", "success", "pass@2")
+    }
+    row |= {"eval/score": 0.5, "eval/score_se": 0.1}
+    rows = [{"step": 0} | row, {"step": 1} | row | {"eval/aime24/success": 0.25}]
+    lines = [line.split()[0] for line in final_table(rows).split("\n")[2:]]
+    assert lines == ["eval/score", "eval/aime24/score", "eval/aime24/success", "eval/minerva/score"]
+    assert score_names(rows) == ["eval/score", "eval/aime24/score", "eval/minerva/score"]
+    one = [{"step": 0, "eval/score": 0.5, "eval/validation/score": 0.5}]
+    assert score_names(one) == ["eval/validation/score"] and score_names([]) == []

@@ -25,7 +25,7 @@ from hdl_jax.policy.presets import PRESETS, RopeScaling, TransformerConfig  # no
 from hdl_jax.policy.tensors import places  # noqa: E402
 from hdl_jax.sampling import cache as cache_lib  # noqa: E402
 from hdl_jax.sampling.decode import decode_step  # noqa: E402
-from hdl_jax.sampling.draw import Stream  # noqa: E402
+from hdl_jax.sampling.draw import GREEDY, Stream  # noqa: E402
 from hdl_jax.sampling.engine import Engine  # noqa: E402
 from hdl_jax.sampling.prefill import prefill  # noqa: E402
 from hdl_jax.sampling.requests import Lane, Sample  # noqa: E402
@@ -154,13 +154,13 @@ def test_cached_decode(pair):
 
 
 def test_greedy_generation(pair):
-    """Through the engine, where a temperature near 0 leaves nothing to draw: prompts of several lengths at once."""
+    """Through the engine, where a greedy temperature leaves nothing to draw: prompts of several lengths at once."""
     prompts, new = [ids(7, 5), ids(8, 16), ids(9, 50), ids(10, 79)], 48
     engine = Engine(
         pair.cfg, cache_lib.CacheShape(4, 4, LENGTH, new + 1, BLOCK), seed=0, tile=1, width=4, chunks=4, steps=16
     )
     engine.load(pair.params)
-    lanes = [Lane((Stream.ROOT, 0, 0, len(p), 0, i), len(p), new, 1e-6, (-1,)) for i, p in enumerate(prompts)]
+    lanes = [Lane((Stream.ROOT, 0, 0, len(p), 0, i), len(p), new, GREEDY, (-1,)) for i, p in enumerate(prompts)]
     results = engine.run([ask(*(Sample(p, (lane,), "root") for p, lane in zip(prompts, lanes, strict=True)))], 0)[0]
     for prompt, (result,) in zip(prompts, results, strict=True):
         inputs = torch.tensor(prompt[None], dtype=torch.long)

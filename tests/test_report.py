@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import html.parser
 import json
+import math
 import re
 
 import numpy as np
@@ -301,3 +302,44 @@ def test_stacked_chart_stacks():
     assert bars[1][1] == pytest.approx(3 * bars[0][1], abs=0.2)
     assert bars[1][0] + bars[1][1] == pytest.approx(bars[0][0], abs=0.11)  # b stands on a
     assert stacked_chart("t", [1], [("a", [0.0])]) == ""
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def _evaluated(workdir, *sets):
+    """A run of three evaluations of each set, the middle one its best."""
+    with MetricsWriter(workdir) as writer:
+        for step, score in ((0, 0.2), (10, 0.5), (20, 0.4)):
+            row = {"eval/score": score, "eval/score_se": 0.01}
+            for i, name in enumerate(sets):
+                of_set = {"score": score + i / 10, "score_se": 0.02, "problems": 1319, "samples": 2638, "failed": step}
+                of_set |= {"pass@2": 0.6, "pass@2_se": 0.1, "pass@16": 0.75, "pass@16_se": 0.1}
+                of_set |= {"truncated": 0.125, "unparsed": 0.25, "tokens": 4000, "success": score + i / 10}
+                row |= {f"eval/{name}/{measure}": value for measure, value in of_set.items()}
+            writer.write(step, row)
+    return Page(write_report(workdir).read_text(encoding="utf-8"))
+
+
+def test_sets_are_rows_of_a_table_and_their_mean_is_the_headline(tmp_path):
+    page = _evaluated(tmp_path, "aime24", "minerva")
+    text = " ".join(page.text.split())
+    assert "0.200 ± 0.010mean of the sets before, step 0" in text and "0.400 ± 0.010mean of the sets now" in text
+    assert "aime24 score before" not in text and "minerva score now" not in text, "one headline, not one a set"
+    mean, aime, minerva = ("mean of the sets", "aime24", "minerva")
+    rest = ("0.750 at k=16", "12.5%", "25.0%", "20", "4,000")
+    assert f"{mean}0.200 ± 0.0100.500 ± 0.010 at 100.400 ± 0.010" in text
+    for name, (first, best, last) in ((aime, (0.2, 0.5, 0.4)), (minerva, (0.3, 0.6, 0.5))):
+        scores = f"{first:.3f} ± 0.020{best:.3f} ± 0.020 at 10{last:.3f} ± 0.020"
+        assert "".join((name, "1,319 × 2", scores, *rest)) in text
+
+
+def test_one_set_is_its_own_headline(tmp_path):
+    text = " ".join(_evaluated(tmp_path, "validation").text.split())
+    assert "0.400 ± 0.020validation score now, step 20" in text and "mean of the sets" not in text
+
+
+def test_a_run_without_an_evaluation_has_no_such_table(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(0, {"eval/validation/score": math.nan, "reward/mean": 0.1})
+    assert "Evaluation" not in Page(write_report(tmp_path).read_text(encoding="utf-8")).text

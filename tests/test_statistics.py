@@ -95,7 +95,7 @@ def test_top_three():
 
 
 def test_top_three_of_equals_and_of_few():
-    assert top_three({30: 0.5, 10: 0.5, 20: 0.5, 0: 0.5}).steps == (0, 10, 20)
+    assert top_three({30: 0.5, 10: 0.5, 20: 0.5, 0: 0.5}).steps == (30, 20, 10)
     assert top_three({0: 0.2, 5: 0.4}).steps == (5, 0)
     assert math.isnan(top_three({0: 0.2}).std)
     with pytest.raises(ValueError, match="empty curve"):
