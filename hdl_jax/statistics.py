@@ -57,7 +57,7 @@ class TopThree:
 
 
 def top_three(curve: Mapping[int, float]) -> TopThree:
-    """The three best checkpoints of a run, best first, of equals the latest (as they are kept); all where they are fewer.
+    """The three best checkpoints of a run, of equals the latest (as they are kept); all where they are fewer.
 
     Chosen and measured by the same noisy values, their mean is biased upwards, less than the best one is (case E7).
 

@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {
         ),
         Rule(
             "hash",
-            "Work it out step by step. Then write a last line of four hash signs and the final answer, like #### ANSWER",
+            "Work it out step by step. Then write a last line of four hash signs and the answer, like #### ANSWER",
             "####",
             lambda text: _marked(_HASH, text),
         ),
