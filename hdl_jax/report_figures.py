@@ -10,6 +10,7 @@ from collections.abc import Sequence
 COLOURS = ("#2b5c8a", "#c4622d", "#4b8560", "#8a5a9e", "#b08a2e", "#5f7d8c", "#a8485a", "#777777")
 WIDTH, HEIGHT = 540, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 34
+_NOTHING = 1e-300  # A range below this is none: a part of it may be 0 in floating point.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +127,9 @@ class _Axes:
     """Maps data to pixels; the ranges are widened to end at ticks vertically and never empty."""
 
     def __init__(self, x_low: float, x_high: float, y_low: float, y_high: float) -> None:
-        if x_high <= x_low:
+        if x_high - x_low < _NOTHING:
             x_low, x_high = x_low - 0.5, x_high + 0.5
-        if y_high <= y_low:
+        if y_high - y_low < _NOTHING:
             y_low, y_high = y_low - (abs(y_low) * 0.1 or 0.5), y_high + (abs(y_high) * 0.1 or 0.5)
         self.x_ticks = [t for t in _ticks(x_low, x_high, 7) if x_low <= t <= x_high]
         self.y_ticks = _ticks(y_low, y_high, 5)

@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hdl_jax.domains.domain import Problem, Verdict
@@ -282,6 +282,7 @@ def test_line_chart_draws_the_data():
     assert line_chart("t", [Line("none", [], [])]) == ""
 
 
+@example([(0.0, 5e-324)], None)
 @settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.tuples(st.floats(-1e12, 1e12), st.floats(0, 1e6)), min_size=1, max_size=5),

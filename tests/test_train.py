@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from learn_fixtures import assert_trees_identical
+from test_evaluate import run as evaluate_command
 
 from hdl_jax import config as config_lib
 from hdl_jax import setup_run, train
@@ -263,6 +264,20 @@ def test_the_policy_has_changed_and_every_step_was_an_update(straight):
     assert int(state.step) == STEPS
     before = setup_run.make_policy(tiny()).load(None)
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((np.asarray(a) != b).any()), state.params, before)))
+
+
+def test_a_checkpoint_is_the_policy_whose_samples_the_run_has(straight, tmp_path, monkeypatch, capsys):
+    """Evaluated again with the run's own sets, nothing is left to play; and the figures are those of training."""
+    workdir = tmp_path / "run"
+    shutil.copytree(straight, workdir)
+    monkeypatch.setattr("hdl_jax.sampling.engine.Engine.run", lambda *_, **__: pytest.fail("an episode was played"))
+    evaluate_command(workdir=str(workdir), step="latest")
+    figures = json.loads((workdir / "eval" / f"step_{STEPS:06d}" / "validation.json").read_text())["figures"]
+    row = read_metrics(straight)[-1]
+    assert {f"eval/validation/{name}": value for name, value in figures.items()} == {
+        name: value for name, value in row.items() if name.startswith("eval/validation/")
+    }
+    assert f"step {STEPS} of {workdir}" in capsys.readouterr().out
 
 
 # ---- resume ---------------------------------------------------------------------------------------------------------
