@@ -102,6 +102,7 @@ def test_only_what_follows_the_last_thought_counts(rule):
     assert find(f"<think>a</think> {one} </think> {two}") == "42"
     assert find(f"<think>{one}</think> {two}") == "42"
     assert find(f"{one}</think> {two}") == "42"  # a template that opened it in the prompt
+    assert find(f"<think>a</think> {one} </think> and no more") is None
     assert find(f"<think>{two}") is None
     assert find(f"<think>{two}</think>") is None
     assert find(f"<think>a</think> {two} <think> but {one}") is None

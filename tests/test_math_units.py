@@ -26,6 +26,8 @@ M, S = ("m", 1), ("second", -1)
         ("m/s", (M, S)),
         (r"\frac{\text{m}}{\text{s}}", (M, S)),
         ("metres per second", (M, S)),
+        ("W/m K", (("kelvin", -1), ("m", -1), ("watt", 1))),  # all that follows is below the line
+        ("J/kg/K", (("joule", 1), ("kelvin", -1), ("kg", -1))),
         (r"\text{m}\,\text{s}^{-1}", (M, S)),
         (r"m \cdot s^{-1}", (M, S)),
         ("km/h", (("hour", -1), ("km", 1))),

@@ -83,7 +83,8 @@ def test_arithmetic_is_exact(a, b, n):
         (r"(-8)^{1/3}", "-2"),
         (r"\arctan(1)", r"\pi/4"),
         (r"e^{i\pi}+1", "0"),
-        (r"\lfloor\ln(8)/\ln(2)\rfloor", "3"),
+        (r"\lfloor\ln(1000)/\ln(10)\rfloor", "3"),
+        (r"\lceil\ln(125)/\ln(5)\rceil", "3"),
         ("(1/2)!", r"\sqrt{\pi}/2"),
     ],
 )

@@ -21,6 +21,7 @@ from hdl_jax.domains.math_form import (
     Region,
     Scalar,
     Several,
+    bare,
     is_name,
     read,
     readings,
@@ -155,5 +156,5 @@ def _has_unit(form: Form) -> bool:
 
 
 def _quantity(text: str) -> Scalar:
-    found = math_units.cut(text, letters=True)
+    found = math_units.cut(bare(text), letters=True)
     return Scalar(found.value, found.unit, found.scale, found.percent)

@@ -113,7 +113,7 @@ _BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 _HALF_OPEN = re.compile(r"^[a-zA-Z] ?(?=\([^()\[\]]*\]$|\[[^()\[\]]*\)$)")  # a variable that has lost its \in
 _MATRIX = re.compile(r"\\begin\s*\{([bpB]?matrix|smallmatrix|array)\}(?:\s*\{[clr|]*\})?(.*)\\end\s*\{\1\}", re.S)
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*(?:\\text\s*\{\s*)?(?:([ap])\.?\s*m\.?)?\s*\}?", re.I)
-_CHOICE = re.compile(r"\(?([A-H])\)")
+_CHOICE = re.compile(r"\(? ?([A-H]) ?\)")
 _LABEL = re.compile(r"\\text\s*\{\s*\(?([A-H])\)?[.:]?\s*\}\s*(?=\S)")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\\text\s*\{[^{}]*\})")
@@ -138,12 +138,28 @@ _PHRASES: dict[str, Form] = {
 }
 
 
+def bare(text: str) -> str:
+    """Without what is around an answer and no part of it: full stops, boxes, braces, bold, a lead such as `Answer:`."""
+    while True:
+        before = text
+        text = _LEAD.sub("", text.strip()).strip().rstrip(".,;:").lstrip("=:").rstrip("\\ ")
+        text = text.removeprefix("**").removesuffix("**").strip('`"')
+        text = _MINUS.sub("-", _BOXED.sub("", text)).removeprefix(r"\approx").lstrip()
+        if (inside := wrapped(text)) and inside[0] == "{" and inside[2] == "}":
+            text = inside[1]
+        if whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text):
+            text = whole[1]
+        if text == before:
+            return text
+
+
 def readings(text: str) -> list[Form]:
     r"""The forms that a cleaned answer can have: two where `1,234` is a number or a list, or `\text{(B) } 12` a choice.
 
     Raises:
         Unreadable: its brackets are nested too deeply.
     """
+    text = bare(text)
     found = [read(_THOUSANDS.sub(lambda match: match.group().replace(",", ""), text))]
     if _THOUSANDS.search(text):
         found.append(read(text))
@@ -156,7 +172,7 @@ def read(text: str, depth: int = 0) -> Form:
     """The form of a cleaned text. Raises Unreadable where its brackets are nested too deeply."""
     if depth > _DEEPEST:
         raise Unreadable("nested too deeply")
-    text = _bare(text)
+    text = bare(text)
     if re.fullmatch(r"[a-zA-Z .]+", text) and (phrase := _PHRASES.get(re.sub(r"[ .]", "", text).casefold())):
         return phrase
     if math_number.read(text) is not None:
@@ -186,21 +202,6 @@ def _joined(separators: list[str]) -> str:
 
 def _words(text: str) -> Words:
     return Words(re.sub(r"\\text\{|[{} ]", "", key(text)).casefold())
-
-
-def _bare(text: str) -> str:
-    """Without what is around an answer and no part of it: full stops, boxes, braces, bold, a lead such as `Answer:`."""
-    while True:
-        before = text
-        text = _LEAD.sub("", text.strip()).strip().rstrip(".,;:").lstrip("=:").rstrip("\\ ")
-        text = text.removeprefix("**").removesuffix("**").strip('`"')
-        text = _MINUS.sub("-", _BOXED.sub("", text)).removeprefix(r"\approx").lstrip()
-        if (inside := wrapped(text)) and inside[0] == "{" and inside[2] == "}":
-            text = inside[1]
-        if whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text):
-            text = whole[1]
-        if text == before:
-            return text
 
 
 def _signs(text: str) -> list[str]:

@@ -145,7 +145,7 @@ def _synonym(match: re.Match[str]) -> str:
 
 def _unwrapped(match: re.Match[str]) -> str:
     content = match[1] if match[1] is not None else match[2]
-    return rf"\text{{{content}}}" if re.search(r"[a-zA-Z]{2}", content) else f" {content} "
+    return rf"\text{{{content}}}" if re.search(r"[a-zA-Z](?:[a-zA-Z]|\s*[/^])", content) else f" {content} "
 
 
 def key(cleaned: str) -> str:

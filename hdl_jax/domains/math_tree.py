@@ -59,7 +59,7 @@ def parse(text: str, log_base: str = "10") -> Expression | Fraction:
         return number
     rewritten = math_latex.rewrite(text, log_base)
     _, latex2sympy2 = library()
-    grammar = latex2sympy2._Latex2Sympy(config=latex2sympy2.ConversionConfig(lowercase_symbols=False))
+    grammar = latex2sympy2._Latex2Sympy()
     try:
         # From `math`, its usual start, it tries sets and tuples first: exponential in the depth of brackets.
         parser = grammar.create_parser(rewritten)

@@ -138,7 +138,7 @@ def read(text: str) -> Unit | None:
         else:
             last = _name(word)
             powers[last] += sign * pending * int(power or 1)
-            sign, pending = 1, 1
+            pending = 1
     for letter, scale in (("coulomb", "celsius"), ("farad", "fahrenheit")):
         if "degree" in powers and powers.keys() & {letter, scale}:
             powers = Counter({scale: 1})
