@@ -30,10 +30,13 @@ REASONING = ["reasoning-gym>=0.1.25,<0.1.26"]  # item i of another version may b
 # importlib-resources: tensorflow-datasets 4.9.10 imports it and does not ask for it.
 DATASETS = ["array-record>=0.8,<0.9", "importlib-resources>=6", "tensorflow-datasets>=4.9.9,<5"]
 MATH = [*DATASETS, "math-verify[antlr4_13_2]>=0.9,<0.10"]
+# sandlock: what programs are confined with where bubblewrap is not installed
+CODE = [*DATASETS, "sandlock>=0.9,<0.10; sys_platform == 'linux'"]
 EXTRAS = {
     "test": [
         *GGUF,
         *MATH,
+        *CODE,
         *REASONING,
         "hypothesis>=6.100",
         "mypy>=1.15",
@@ -44,7 +47,7 @@ EXTRAS = {
     # The tests that compare with Hugging Face's library.
     "parity": ["accelerate>=1.10,<2", "torch>=2.6,<3", "transformers>=5.20,<5.40"],
     "math": MATH,
-    "code": [*DATASETS],
+    "code": CODE,
     "agent": ["scienceworld>=1.2.3,<1.3"],
     "hf": HF,  # checkpoint folders
     "gguf": GGUF,

@@ -33,15 +33,19 @@ def default() -> ConfigDict:
     config.total_steps = 30
 
     config.domain = ConfigDict()
-    config.domain.name = "errands"  # errands | reasoning | math | custom
-    config.domain.data = ""  # math: the folder of prepared sets; custom: FILE.jsonl of the prompts to train on
-    config.domain.train = ""  # math: the prepared set to train on
+    config.domain.name = "errands"  # errands | reasoning | math | code | custom
+    config.domain.data = ""  # math, code: the folder of prepared sets; custom: FILE.jsonl of the prompts to train on
+    config.domain.train = ""  # math, code: the prepared set to train on
     config.domain.eval_data = ""  # custom: FILE.jsonl of the prompts that `validation` is
     config.domain.reward = ""  # custom: FILE.py:FUNCTION
-    config.domain.instruction = ""  # math: what follows every question; empty: what the set's extraction rule asks for
+    config.domain.instruction = ""  # math, code: what follows a question; empty: what the extraction rule asks for
     config.domain.kept = ""  # kept.json of hdl_jax.filter: the problems to train on; empty: all
-    config.domain.workers = 2  # math, custom: processes that check answers
-    config.domain.limit_s = 10.0  # math, custom: seconds of work that a check may take
+    config.domain.workers = 2  # math, code, custom: answers that are checked at the same time
+    config.domain.limit_s = 10.0  # math, custom: seconds of work that a check may take; code: of a test
+    config.domain.budget_s = 60.0  # code: seconds that all tests of a program may take together
+    config.domain.memory_mb = 1024  # code: memory of a program
+    config.domain.isolation = "bubblewrap"  # code: at least this: bubblewrap | sandlock | rlimits; or http://HOST:PORT
+    config.domain.python = ""  # code: the interpreter of programs; empty: the first that the sandbox can run
 
     config.policy = ConfigDict()
     # errands (embedded) | a Hugging Face folder | FILE.gguf | package:NAME | a preset; see hdl_jax/policy/source.py
@@ -189,7 +193,7 @@ def validate(config: Any) -> None:
         "rollout.max_prompt_tokens rollout.max_response_tokens rollout.max_action_tokens branch.roots "
         "branch.points_per_root branch.min_spacing reflection.max_tokens engine.rows "
         "engine.lanes engine.context_tokens engine.block engine.tile engine.width engine.chunks engine.steps "
-        "engine.workers domain.workers domain.limit_s learn.learning_rate learn.max_grad_norm learn.clip_low "
+        "engine.workers domain.workers domain.limit_s domain.budget_s domain.memory_mb learn.learning_rate learn.max_grad_norm learn.clip_low "
         "learn.clip_high learn.minibatches "
         "learn.tokens_per_microbatch eval.every filter.samples oracle.positions "
         "oracle.samples checkpoint.every log.rollouts_every"
