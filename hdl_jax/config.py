@@ -193,8 +193,8 @@ def validate(config: Any) -> None:
         "rollout.max_prompt_tokens rollout.max_response_tokens rollout.max_action_tokens branch.roots "
         "branch.points_per_root branch.min_spacing reflection.max_tokens engine.rows "
         "engine.lanes engine.context_tokens engine.block engine.tile engine.width engine.chunks engine.steps "
-        "engine.workers domain.workers domain.limit_s domain.budget_s domain.memory_mb learn.learning_rate learn.max_grad_norm learn.clip_low "
-        "learn.clip_high learn.minibatches "
+        "engine.workers domain.workers domain.limit_s domain.budget_s domain.memory_mb "
+        "learn.learning_rate learn.max_grad_norm learn.clip_low learn.clip_high learn.minibatches "
         "learn.tokens_per_microbatch eval.every filter.samples oracle.positions "
         "oracle.samples checkpoint.every log.rollouts_every"
     )
