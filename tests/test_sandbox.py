@@ -243,6 +243,30 @@ def test_many_processes_are_one_program_to_the_limit_of_memory(sandbox):
     assert ran(sandbox, source).outcome == "memory"
 
 
+@pytest.mark.skipif("bubblewrap" not in OFFERED, reason="counted in a namespace of processes only")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nfor i in range(40):\n    os.write(os.memfd_create(str(i)), bytes(7 << 20))\nwhile True: pass",
+        "import mmap\nheld = []\nwhile True:\n    held.append(mmap.mmap(-1, 8 << 20)); held[-1].write(bytes(8 << 20))",
+        "for i in range(60): open(str(i), 'wb').write(bytes(7 << 20))",
+        "for i in range(60): open('/dev/shm/' + str(i), 'wb').write(bytes(7 << 20))",
+        (
+            "import ctypes\nc = ctypes.CDLL(None)\n"
+            "c.shmat.restype = ctypes.c_void_p; c.shmdt.argtypes = [ctypes.c_void_p]\n"
+            "while True:\n    p = c.shmat(c.shmget(0, 50 << 20, 0o1600), None, 0)\n"
+            "    ctypes.memset(p, 1, 50 << 20); c.shmdt(p)"
+        ),
+        "import ctypes, time\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # hides what it holds\ntime.sleep(60)",
+    ],
+    ids=["unnamed files", "shared pages", "files", "files in memory", "system v", "hidden"],
+)
+def test_memory_counts_wherever_it_is_held(source):
+    with open_level("bubblewrap") as sandbox:
+        assert ran(sandbox, source).outcome == "memory"
+        assert ran(sandbox, SUM, "1\n5").output == "5\n"
+
+
 def test_a_bomb_of_forks_goes_off_in_its_sandbox_only(sandbox):
     source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
     bomb, good = sandbox.run(Program(source), [""])[0], ran(sandbox, SUM, "1\n5")

@@ -11,9 +11,11 @@ Requests come in on stdin, answers leave on stdout: frames of a length (8 bytes,
 """
 
 import ctypes
+import errno
 import gc
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -26,6 +28,7 @@ import types
 TICK_S = 0.05  # between two looks at memory
 DETAIL = 2000  # bytes of stderr that are kept for its last line
 LEFT_FILES = 100  # that are removed after a test; a program that leaves more gets a new sandbox for its next test
+INODE = 1 << 10  # bytes that the kernel holds for a file, at least
 STACK = 120 << 20  # what a main thread can grow to: Linux keeps at least 128 MiB free for it
 SCRATCH = os.environ.get("SANDBOX_SCRATCH", "/tmp")
 ALONE = os.getpid() == 1  # whether everything in sight is the program's: the process is the first of its namespace
@@ -75,6 +78,7 @@ class Test:
     def child(self):
         """In the new process: becomes a plain interpreter of the program, with nothing open but its own three."""
         prctl(PARENT_DEATH, signal.SIGKILL)
+        prctl(DUMPABLE, 1)  # so that what it holds can be counted
         os.setsid()
         returned = self.ends[2][1]
         for number, fd in enumerate((self.stdin, self.ends[0][1], self.ends[1][1])):
@@ -83,8 +87,8 @@ class Test:
         os.closerange(4, max_fd())
         os.set_inheritable(3, False)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(SCRATCH)
         set_limits(self.limits)
         sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
@@ -291,20 +295,37 @@ def tasks_of_user():
 
 
 def memory_used():
-    """Bytes that the test's processes hold for themselves, and that its files take in memory."""
+    """Bytes that the test's processes hold, whether mapped or in files that are in memory."""
     if sys.platform != "linux":
         return 0
     pids = [pid for pid in processes() if pid != 1] if ALONE else descendants()
-    pages = 0
-    for pid in pids:
-        fields = proc(pid, "statm").split()
-        if fields:
-            pages += max(0, int(fields[1]) - int(fields[2]))
-    total = pages * os.sysconf("SC_PAGE_SIZE")
+    total = sum(memory_of(pid) for pid in pids)
     if ALONE:
         for folder in (SCRATCH, "/dev/shm"):
             use = os.statvfs(folder)
-            total += (use.f_blocks - use.f_bfree) * use.f_frsize
+            total += (use.f_blocks - use.f_bfree) * use.f_frsize + (use.f_files - use.f_ffree) * INODE
+        for line in proc("", "sysvipc/shm").splitlines()[1:]:
+            total += int(line.split()[14])
+    return total
+
+
+def memory_of(pid):
+    """Of one process: its own pages and those it shares, and files without a name that it may have filled."""
+    held = re.findall(rb"^Rss(?:Anon|Shmem):\s+(\d+) kB", proc(pid, "status"), re.MULTILINE)
+    if not held:  # it has ended
+        return 0
+    total = sum(int(size) << 10 for size in held)
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if os.readlink(f"/proc/{pid}/fd/{name}").startswith("/memfd:"):
+                    total += os.stat(f"/proc/{pid}/fd/{name}").st_blocks * 512
+            except FileNotFoundError:  # closed meanwhile
+                pass
+    except PermissionError:  # it has hidden what it holds, which counts as too much
+        return sys.maxsize if ALONE else total
+    except OSError:
+        pass
     return total
 
 
@@ -346,6 +367,7 @@ def serve():
     prctl(SUBREAPER, 1)
     os.chdir("/")
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(WAKE[1], warn_on_full_buffer=False)
     gc.collect()
     gc.freeze()
@@ -394,7 +416,7 @@ def show(kind, error, trace):
     """Prints an exception as an interpreter does, without the frames of this module."""
     import traceback
 
-    if issubclass(kind, MemoryError):
+    if issubclass(kind, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         try:
             os.write(3, b"m")
         except OSError:
