@@ -416,7 +416,8 @@ def show(kind, error, trace):
     """Prints an exception as an interpreter does, without the frames of this module."""
     import traceback
 
-    if issubclass(kind, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+    # Files are in memory, too: no space for them is none of it.
+    if issubclass(kind, MemoryError) or getattr(error, "errno", None) in (errno.ENOMEM, errno.ENOSPC):
         try:
             os.write(3, b"m")
         except OSError:
