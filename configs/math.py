@@ -11,60 +11,18 @@ Add --dry_run to see what a device would have to hold; with --config.policy.sour
 paper's averages over the six sets, with Qwen3-8B: GRPO 53.17, DAPO 53.47, HDL 54.16, at 0.39 of GRPO's tokens a step.
 """
 
-from hdl_jax.config import ARGUMENTS, get_run, parse_arg
+from hdl_jax.paper import BRANCHES, MODELS, single_turn
 
-# name -> folder of the checkpoint, system prompt, whether the chat template switches thinking on
-MODELS = {
-    "qwen3-1.7b": ("models/Qwen3-1.7B", "", True),
-    "qwen3-4b": ("models/Qwen3-4B", "", True),
-    "qwen3-8b": ("models/Qwen3-8B", "", True),
-    "nemotron-nano-8b": ("models/Llama-3.1-Nemotron-Nano-8B-v1", "detailed thinking on", True),
-}
-# name -> roots, points a root, continuations of each; every group has 16 trajectories
-BRANCHES = {"2x2": (2, 2, (3, 4)), "2x1": (2, 1, (7,)), "4x2": (4, 2, (1, 2))}
-
-
-def chosen(table, name, value):
-    """An entry of a table. Raises ValueError naming the known ones."""
-    if value not in table:
-        raise ValueError(f"config argument {name}={value}: must be one of {', '.join(table)}")
-    return table[value]
+__all__ = ["BRANCHES", "MODELS", "get_config"]
 
 
 def get_config(arg=None):
-    args = parse_arg(arg, known=(*ARGUMENTS, "model", "branch"))
-    source, system, thinking = chosen(MODELS, "model", args.pop("model", "qwen3-8b"))
-    roots, points, continuations = chosen(BRANCHES, "branch", args.pop("branch", "2x2"))
-    config = get_run(**args)
-    config.total_steps = 200
-
+    config = single_turn(arg)
     config.domain.name = "math"
     config.domain.data, config.domain.train = "data", "deepmath"
     config.domain.workers = 8
 
-    config.policy.source, config.policy.system, config.policy.thinking = source, system, thinking
-    config.policy.dtype = "bfloat16"
-
-    config.rollout.problems_per_step = 128
     config.rollout.max_prompt_tokens = 2048
-    config.rollout.max_response_tokens = config.rollout.max_action_tokens = 32_768
-    config.branch.roots, config.branch.points_per_root, config.branch.continuations = roots, points, continuations
-    config.branch.min_spacing = 16
-    config.reflection.max_tokens = 192
 
-    # A row or a lane of 32,768 tokens of an 8B model is 4.8 GB of cache in bfloat16.
-    config.engine.rows, config.engine.lanes, config.engine.width = 8, 16, 16
-    config.engine.context_tokens = 36_864
-    config.engine.block, config.engine.tile, config.engine.chunks, config.engine.steps = 512, 4, 16, 128
-    config.engine.workers = 64
-
-    config.learn.learning_rate = 1e-6
-    config.learn.tokens_per_microbatch = 36_864
-
-    config.eval.every = 10
     config.eval.sets = ("aime24@16", "aime25@16", "aime26@16", "hmmt26@16", "minerva@8", "olympiadbench@4")
-    config.eval.problems = 0  # all
-    config.eval.temperature = 0.6
-    config.oracle.problems = 0
-    config.filter.samples = 16
     return config

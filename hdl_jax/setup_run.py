@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hdl_jax import config as config_lib
+from hdl_jax.domains.code import Code
 from hdl_jax.domains.custom import Custom
 from hdl_jax.domains.domain import Domain
 from hdl_jax.domains.errands import Errands
 from hdl_jax.domains.kept import Kept
 from hdl_jax.domains.math import Math
 from hdl_jax.domains.reasoning import Reasoning
+from hdl_jax.domains.sandbox import Limits, open_sandbox
 from hdl_jax.policy.chat import Chat
 from hdl_jax.policy.presets import TransformerConfig
 from hdl_jax.policy.source import Policy, open_policy
 from hdl_jax.sampling.engine import Engine
+
+
+def _code(d: Any) -> Code:
+    limits = Limits(wall_s=d.limit_s, budget_s=d.budget_s, memory_mb=d.memory_mb)
+    sandbox = open_sandbox(d.isolation, limits, d.workers, d.python)
+    print(f"programs run in {sandbox.description}", file=sys.stderr, flush=True)
+    return Code(d.data, d.train, d.instruction, sandbox)
+
 
 # From config.domain.
 DOMAINS: dict[str, Callable[[Any], Domain]] = {
     "errands": lambda _: Errands(),
     "reasoning": lambda _: Reasoning(),
     "math": lambda d: Math(d.data, d.train, d.instruction, d.workers, d.limit_s),
+    "code": _code,
     "custom": lambda d: Custom(d.data, d.eval_data, d.reward, d.workers, d.limit_s),
 }
 

@@ -43,7 +43,7 @@ from hdl_jax.rollout.tokenclass import Classify, classifier
 from hdl_jax.rollout.trajectory import Group
 
 # Fields that may differ between a run and its continuation: they change what is kept or shown, not what is learnt.
-RESUMABLE = ("total_steps", "log", "checkpoint", "engine.workers", "domain.workers")
+RESUMABLE = ("total_steps", "log", "checkpoint", "engine.workers", "domain.workers", "domain.isolation")
 
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Check the config and the data, print the plan, and stop.")
 

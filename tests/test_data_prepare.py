@@ -520,7 +520,7 @@ def test_the_list_shows_every_set_with_its_rule_and_samples(capsys):
     assert re.search(r"^olympiadbench .*boxed +4 +674 or 675 ", out, re.M) and re.search(
         r"^gsm8k .*hash +1 ", out, re.M
     )
-    assert out.count("hf download") + out.count("git clone") == 11
+    assert out.count("hf download") + out.count("git clone") == 17
 
 
 def test_a_name_and_a_source_are_needed(capsys):

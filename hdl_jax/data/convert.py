@@ -15,7 +15,7 @@ from hdl_jax.domains.math_compare import Reference
 # Names of one field in the files of different publishers, the first that a row has is used; `a.b` is b inside a.
 Spellings = tuple[str, ...]
 # Fields that are kept for those who look at results, where a row has them.
-META = ("difficulty", "topic", "subject", "level", "type", "subfield", "answer_type")
+META = ("difficulty", "topic", "subject", "level", "type", "subfield", "answer_type", "platform")
 
 
 class RowError(ValueError):

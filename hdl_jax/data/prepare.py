@@ -1,7 +1,8 @@
 """Prepares a set from a publisher's file: python -m hdl_jax.data.prepare NAME --source=PATH [--data_dir=data].
 
 PATH is a parquet, JSON lines or JSON file, gzipped or not, or a folder of its parts. Every row is checked first; rows
-that cannot be used stop it with their places, and nothing is written. docs/data.md has the sets, `--list` too.
+that cannot be used stop it with their places, and nothing is written. A set that has several parts is prepared from the
+folder that they are in. docs/data.md has the sets, `--list` too.
 
 The result is put in place in one piece: a run that is killed leaves what was there before. The same source again is
 left as it is; another replaces it.
@@ -27,10 +28,9 @@ from tqdm import tqdm
 
 import hdl_jax
 from hdl_jax.data import prepared
-from hdl_jax.data.load import load
-from hdl_jax.data.read import downloaded_revision, find_files, fingerprint
-from hdl_jax.data.row import MathRow, digest
-from hdl_jax.data.sets import SETS
+from hdl_jax.data.load import Again, load
+from hdl_jax.data.read import downloaded_revision, find_parts, fingerprint
+from hdl_jax.data.sets import ALL_SETS
 from hdl_jax.metrics import table
 
 
@@ -41,7 +41,7 @@ def prepare(
 
     Args:
         revision: of the publisher's repository; empty: what the Hugging Face client noted when it fetched the file.
-        drop: ids of rows to leave out. workers: processes that read reference answers.
+        drop: ids of rows to leave out. workers: processes that check rows.
 
     Returns:
         What is recorded of it: `set`, `source` and `files` (path, SHA-256, bytes), `source_sha256`, `revision`, `read`
@@ -54,13 +54,14 @@ def prepare(
         BlockingIOError: another process is preparing the set.
         ImportError: an optional package is missing; names the extra.
     """
-    import hdl_jax.data.builder  # noqa: F401 - refuses a missing package before any work
+    from hdl_jax.data.builder import VERSION  # refuses a missing package before any work
 
     place = prepared.folder(name, data_dir)
+    problem_set = ALL_SETS[name]
     try:
-        files = find_files(source)
+        files = find_parts(source, problem_set.parts)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; to get one:\n{SETS[name].where}") from error
+        raise FileNotFoundError(f"{error}; to get one:\n{problem_set.where}") from error
     source_sha256, parts = fingerprint(files)
     wanted = {
         "source_sha256": source_sha256,
@@ -73,20 +74,23 @@ def prepare(
         if before is not None and _is_same(before, wanted):
             print(f"{name} is prepared from this source already, on {before['prepared']}: nothing to do")
             return before
-        loaded = load(SETS[name], files, drop, workers)
+        loaded = load(problem_set, files, drop, workers)
         record = {
             "set": name,
             "source": str(source.absolute()),
             "files": [{"path": str(p.path), "sha256": p.sha256, "bytes": p.size} for p in parts],
             "read": loaded.read,
-            "problems": len(loaded.rows),
+            "problems": len(loaded.kept),
             "dropped": loaded.dropped,
-            "content_sha256": digest(loaded.rows),
+            "content_sha256": problem_set.digest(loaded.kept),
             "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             **wanted,
         }
         _write(name, _partial(place), loaded.rows, record)
-        if prepared.read_rows(name, _partial(place)) != loaded.rows:
+        for path, content in problem_set.beside(loaded.kept).items():
+            (prepared.folder(name, _partial(place)) / VERSION / path).write_bytes(content)
+        # Each is compared with what was recorded as it is read.
+        if sum(1 for _ in prepared.read(name, _partial(place))) != len(loaded.kept):
             raise RuntimeError(f"{_partial(place)}: what was written is not what is read")
         if before is not None:
             print(f"replacing {name}, prepared on {before['prepared']} from {before['source']}")
@@ -97,7 +101,7 @@ def prepare(
 def _before(name: str, data_dir: Path) -> dict[str, Any] | None:
     """The record of the set as it is prepared; None where it is not, or is damaged, which is then said."""
     try:
-        prepared.read_rows(name, data_dir)
+        prepared.read(name, data_dir)
         return prepared.provenance(name, data_dir)
     except FileNotFoundError:
         return None
@@ -160,18 +164,19 @@ def _put(new: Path, place: Path) -> None:
     os.rename(new, place)
 
 
-def _write(name: str, data_dir: Path, rows: Sequence[MathRow], record: Mapping[str, Any]) -> None:
-    from hdl_jax.data.builder import MathSets, tfds
+def _write(name: str, data_dir: Path, rows: Sequence[Any] | Again, record: Mapping[str, Any]) -> None:
+    from hdl_jax.data.builder import BUILDERS, tfds
 
     tfds.disable_progress_bar()  # the library's bars are five, each of a second
     with tqdm(rows, desc=f"writing {name}", unit="row") as bar, contextlib.redirect_stdout(io.StringIO()):
-        builder = MathSets(config=name, data_dir=data_dir, file_format="array_record", rows=bar, metadata=record)
+        make = BUILDERS[ALL_SETS[name].FOLDER]
+        builder = make(config=name, data_dir=data_dir, file_format="array_record", rows=bar, metadata=record)
         builder.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
 
 
 def summary(record: Mapping[str, Any]) -> str:
     """What was prepared and what was dropped, as text."""
-    math_set = SETS[record["set"]]
+    problem_set = ALL_SETS[record["set"]]
     dropped = record["dropped"]
     rows = [["read", str(record["read"]), ""]]
     rows += [
@@ -180,29 +185,30 @@ def summary(record: Mapping[str, Any]) -> str:
     ]
     rows.append(["problems", str(record["problems"]), ""])
     lines = [table(["rows", "number", "ids"], rows), ""]
-    lines.append(f"{math_set.title}; revision {record['revision'] or 'not known: --revision=TEXT records it'}")
+    lines.append(f"{problem_set.title}; revision {record['revision'] or 'not known: --revision=TEXT records it'}")
     lines.append(f"source  SHA-256 {record['source_sha256']}")
     lines.append(f"content SHA-256 {record['content_sha256']}")
-    if record["problems"] not in math_set.sizes:
-        sizes = " or ".join(f"{size:,}" for size in math_set.sizes)
-        lines.append(f"WARNING: {record['problems']:,} problems; {math_set.title} has {sizes}")
-    if math_set.note:
-        lines.append(f"note: {math_set.note}")
+    if problem_set.sizes and record["problems"] not in problem_set.sizes:
+        sizes = " or ".join(f"{size:,}" for size in problem_set.sizes)
+        lines.append(f"WARNING: {record['problems']:,} problems; {problem_set.title} has {sizes}")
+    if problem_set.note:
+        lines.append(f"note: {problem_set.note}")
     return "\n".join(lines)
 
 
 def sets_table() -> str:
-    """All sets: extraction rule, samples a problem, problems, licence, and how to get each."""
+    """All sets: how they are judged, samples a problem, problems, licence, and how to get each."""
     rows = [
-        [s.name, s.title, s.rule, str(s.samples), " or ".join(map(str, s.sizes)), s.licence] for s in SETS.values()
-    ]  # fmt: skip
+        [s.name, s.title, s.rule, str(s.samples), " or ".join(map(str, s.sizes)) or "not known", s.licence]
+        for s in ALL_SETS.values()
+    ]
     listed = table(["set", "title", "rule", "k", "problems", "licence"], rows)
-    return listed + "\n\n" + "\n\n".join(f"{s.title}\n{s.where}" for s in SETS.values())
+    return listed + "\n\n" + "\n\n".join(f"{s.title}\n{s.where}" for s in ALL_SETS.values())
 
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m hdl_jax.data.prepare", description="Prepares a set of problems.")
-    parser.add_argument("name", nargs="?", help=f"one of {', '.join(SETS)}")
+    parser.add_argument("name", nargs="?", help=f"one of {', '.join(ALL_SETS)}")
     parser.add_argument("--source", type=Path, help="the publisher's file, or a folder of its parts")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="the folder of prepared sets (data)")
     parser.add_argument("--revision", default="", help="of the publisher's repository, to be recorded")

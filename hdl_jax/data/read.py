@@ -15,7 +15,7 @@ from typing import Any
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 _SHARD = re.compile(r"(?P<name>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.\w+")
 _LFS = b"version https://git-lfs.github.com/spec/"
-_BATCH = 1024  # rows of a parquet file in memory at once
+_BATCH, _BATCH_BYTES = 1024, 64 << 20  # rows of a parquet file in memory at once: at most this many, and about so large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,19 @@ def find_files(source: Path) -> list[Path]:
             if file.read(len(_LFS)) == _LFS:
                 raise ValueError(f"{path}: a Git LFS pointer, not the file itself; `git lfs pull` fetches it")
     return files
+
+
+def find_parts(source: Path, parts: Sequence[str]) -> list[Path]:
+    """The files of a source that has several parts, each a file or a folder in it, in the order of the parts.
+
+    A source without any of them is taken as `find_files` takes it. Raises as it does, and where a part is missing.
+    """
+    there = [part for part in parts if (source / part).exists()]
+    if not there:
+        return find_files(source)
+    if missing := [part for part in parts if part not in there]:
+        raise FileNotFoundError(f"{source}: has {', '.join(there)}, but not {', '.join(missing)}")
+    return [file for part in parts for file in find_files(source / part)]
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -153,12 +166,22 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[tuple[str, d
     names = [name for name in there if name in columns]
     if not names:
         raise ValueError(f"{path}: has none of the fields {', '.join(sorted(columns))}; it has {', '.join(there)}")
-    rows = (row for batch in file.iter_batches(_BATCH, columns=names) for row in batch.to_pylist())
+    batches = file.iter_batches(_batch(file.metadata, names), columns=names)
+    rows = (row for batch in batches for row in batch.to_pylist())
     try:
         for number, row in enumerate(rows, 1):
             yield f"{path}, row {number}", row
     except OSError as error:  # what pyarrow raises for pages that cannot be decoded
         raise ValueError(f"{path}: not a whole parquet file: {error}") from error
+
+
+def _batch(metadata: Any, names: Collection[str]) -> int:
+    """How many rows to read at once: the tests of one programming problem may be megabytes."""
+    size = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = map(group.column, range(group.num_columns))
+        size += sum(c.total_uncompressed_size for c in columns if c.path_in_schema.split(".")[0] in names)
+    return min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(size, 1)))
 
 
 def _open(path: Path) -> Any:

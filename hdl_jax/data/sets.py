@@ -7,54 +7,56 @@ docs/data.md says which publishers that covers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
-from hdl_jax.data.convert import Raw, Spellings, contest, hashed, olympiad, plain
-from hdl_jax.data.row import MathRow
+from hdl_jax.data.code_sets import CODE_SETS, CodeSet
+from hdl_jax.data.convert import contest, hashed, olympiad, plain
+from hdl_jax.data.golds import unreadable_golds
+from hdl_jax.data.problem_set import ProblemSet
+from hdl_jax.data.row import MathRow, digest
 
-__all__ = ["SETS", "MathRow", "MathSet"]
+__all__ = ["ALL_SETS", "CODE_SETS", "SETS", "CodeSet", "MathRow", "MathSet"]
 
 
-@dataclasses.dataclass(frozen=True)
-class MathSet:
-    """A set of problems.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MathSet(ProblemSet):
+    """Questions with reference answers.
 
-    Attributes:
-        name: in configs and on the command line.
-        title: what its publisher calls it.
-        rule: how the answer is found in a response, by its name in domains/math_answer.py.
-        samples: k of avg@k: the paper's for its six benchmarks and HMMT 2025; 4 for MATH-500 and
-            arithmetic; 1 for GSM8K, which is large enough, and for training sets.
-        split: of the prepared data set: `train` or `test`.
-        sizes: how many problems its publications have; another number is worth a warning.
-        fetch: the command that fetches a file of it. source: what to prepare it from then.
-        licence: as the publisher of that file states it.
-        fields: the spellings of each field.
-        convert: a row as it was read to one of ours. Raises RowError or Dropped.
-        note: what a user of the set should know.
+    `rule` is how the answer is found in a response, by its name in domains/math_answer.py. `samples` is the paper's for
+    its six benchmarks and HMMT 2025; 4 for MATH-500 and arithmetic; 1 for GSM8K, which is large enough, and for
+    training sets.
     """
 
-    name: str
-    title: str
-    rule: str
-    samples: int
-    split: str
-    sizes: tuple[int, ...]
-    fetch: str
-    source: str
-    licence: str
-    fields: Mapping[str, Spellings]
-    convert: Callable[[Raw], MathRow]
-    note: str = ""
+    FOLDER: ClassVar[str] = "math_sets"
+    REPEATED: ClassVar[str] = "repeats an earlier question and its answer"
+    RUN: ClassVar[int] = 20  # 13 occur by chance in how problems begin ("let a, b and c be positive real numbers ...")
+    STREAMED: ClassVar[bool] = False
 
-    @property
-    def where(self) -> str:
-        """How to get and prepare it, in two commands."""
-        return f"{self.fetch}\npython -m hdl_jax.data.prepare {self.name} --source={self.source}"
+    def keep(self, row: MathRow) -> MathRow:
+        """All of it: 103,000 rows are 60 MB."""
+        return row
 
-    def columns(self) -> set[str]:
-        """Top-level fields of the source that are looked at."""
-        return {name.split(".")[0] for names in self.fields.values() for name in names}
+    def statement(self, question: str) -> Hashable:
+        """The question, whatever its spaces: signs count."""
+        return " ".join(question.split())
+
+    def contradicts(self, one: MathRow, other: MathRow) -> bool:
+        """Their answers are not the same."""
+        return one.reference != other.reference
+
+    def unusable(self, kept: Sequence[MathRow], workers: int) -> dict[int, str]:
+        """Reference answers that cannot be read."""
+        found = unreadable_golds([row.reference for row in kept], workers)
+        return {n: f"answer {' and '.join(kept[n].reference.answers)!r}: {reason}" for n, reason in found.items()}
+
+    def digest(self, kept: Sequence[MathRow]) -> str:
+        """Of the rows themselves."""
+        return digest(kept)
+
+    def beside(self, kept: Sequence[MathRow]) -> dict[str, bytes]:
+        """Nothing."""
+        return {}
 
 
 _QUESTION = ("problem", "question", "Problem", "extra_info.raw_problem")
@@ -249,3 +251,4 @@ _ALL = (
     _arithmetic("train", 384),
 )
 SETS: dict[str, MathSet] = {math_set.name: math_set for math_set in _ALL}
+ALL_SETS: dict[str, ProblemSet] = {**SETS, **CODE_SETS}

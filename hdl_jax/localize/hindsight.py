@@ -104,6 +104,14 @@ def divergence(original: np.ndarray, hindsight: np.ndarray, generated: np.ndarra
 def hindsight(ctx: Context, problem: Problem, roots: Sequence[Trajectory]) -> Job[Localization]:
     """Scores every root by hindsight divergence; both passes run the same compiled program."""
     reflections = yield from reflect(ctx, problem, roots)
+    return (yield from informed_by(ctx, problem, roots, reflections))
+
+
+def informed_by(
+    ctx: Context, problem: Problem, roots: Sequence[Trajectory], reflections: Sequence[Reflection]
+) -> Job[Localization]:
+    """Scores every root by what its verdict and this reflection on it change (method step 4)."""
+    reflections = list(reflections)
     opening = ctx.domain.start(problem).opening()
     prompts, passes = [], []
     for i, root in enumerate(roots):
