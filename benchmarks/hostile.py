@@ -125,7 +125,7 @@ def _memory() -> Iterator[Case]:
         "numbers": "x = [0]\nwhile True: x += x",
         "keys": "x = {}\nwhile True: x[len(x)] = str(len(x)) * 100",
         "integer": "x = 1 << (1 << 33)",
-        "nested": "x = []\nwhile True: x = [x] * 100000; y = [x, list(x)] * 1000; z = list(y) * 1000",
+        "tuple": "x = ()\nwhile True: x += (0,) * 10**6",
     }
     wrappers = {"plain": _PLAIN, "swallows": _SWALLOWS, "thread": _THREAD, "child": _CHILD}
     for name, source in _crossed("memory", bodies, wrappers):
@@ -284,7 +284,7 @@ def _files() -> Iterator[Case]:
         "tmp": "import shutil\nshutil.rmtree('/tmp', ignore_errors=True)",
         "root": "import shutil\nshutil.rmtree('/', ignore_errors=True)",
         "itself": "import os\nos.unlink('solution.py')",
-        "many": "for i in range(5000): open(str(i), 'w')",
+        "many": "for i in range(300): open(str(i), 'w')",
         "deep": "import os\nfor i in range(300): os.mkdir('d'); os.chdir('d')",
         "long name": "open('x' * 255, 'w').write('x')",
         "odd names": "import os\nfor n in (b'\\xff', b'a\\nb', b'-rf', b'*'): open(n, 'w')",
@@ -300,7 +300,9 @@ def _files() -> Iterator[Case]:
         "attributes": "import os\ntry: os.setxattr('solution.py', 'user.a', b'b')\nexcept OSError: pass",
         "input": "import os\nopen('/proc/self/fd/0').read()",
     }.items():
-        yield _case(f"file/{name}", f"import os\nhere = os.getcwd()\n{GOOD}\n{source}", "passed")
+        # All of the machine takes a while to be refused.
+        loose = ("timeout",) if name == "root" else ()
+        yield _case(f"file/{name}", f"{GOOD}\n{source}", "passed", *loose)
     yield _case("file/too large", "open('big', 'wb').truncate(1 << 33)\n" + GOOD, "error")
     yield _case(
         "file/written too large", "f = open('big', 'wb')\nwhile True: f.write(bytes(1 << 20))", "error", "memory"
@@ -309,7 +311,7 @@ def _files() -> Iterator[Case]:
 
 def _kept_in(attempt: str) -> str:
     """A program that solves the task where an attempt raises or says False, and not where it succeeds."""
-    return f"def attempt():\n{textwrap.indent(attempt, '    ')}\ntry: out = attempt()\nexcept (OSError, AttributeError): out = False\nif out: print('out')\nelse:\n{textwrap.indent(GOOD, '    ')}"
+    return f"def attempt():\n{textwrap.indent(attempt, '    ')}\ntry: out = attempt()\nexcept (OSError, AttributeError, ValueError): out = False\nif out: print('out')\nelse:\n{textwrap.indent(GOOD, '    ')}"
 
 
 def _escapes() -> Iterator[Case]:
@@ -346,9 +348,7 @@ def _escapes() -> Iterator[Case]:
         "real time": "import os\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\nreturn True",
         "owner": "import os\nos.chown('solution.py', 0, 0)\nreturn True",
     }.items():
-        attempt = attempt.replace("resource.setrlimit(", "resource.setrlimit(")
-        source = _kept_in(attempt).replace("(OSError, AttributeError)", "(OSError, AttributeError, ValueError)")
-        yield _case(f"escape/{name}", source, "passed", needs="bubblewrap")
+        yield _case(f"escape/{name}", _kept_in(attempt), "passed", needs="bubblewrap")
 
 
 def _network(port: int) -> Iterator[Case]:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import statistics
 import sys
@@ -27,15 +28,21 @@ from benchmarks import common
 from benchmarks.hostile import GOOD, Case, cases
 from hdl_jax.domains.code_judge import judge
 from hdl_jax.domains.sandbox import LEVELS, Limits, Program, Sandbox, SandboxFailure, open_sandbox
+from hdl_jax.domains.sandbox_levels import NOBODY
 
 LIMITS = Limits(wall_s=0.8, budget_s=10, memory_mb=256, output_bytes=1 << 20)
 PROGRAMS, TESTS = 40, 20  # of the rate
 
 
 class Machine:
-    """What is on the machine that a program could leave there, and a listener that none should reach."""
+    """What is on the machine that a program could leave there, and a listener that none should reach.
 
-    def __init__(self) -> None:
+    Args:
+        signs: what the command line of a process has that is looked for; the machine has others that come and go.
+    """
+
+    def __init__(self, signs: Sequence[str] = ("sandbox", "bwrap", "sleep ", "python3 -s -B", "setpriv")) -> None:
+        self._signs = signs
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._connections = 0
@@ -55,14 +62,15 @@ class Machine:
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
                     line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
-                    # Those of programs and sandboxes; the machine has others that come and go.
-                    if any(sign in line for sign in ("sandbox", "bwrap", "sleep ", "python3 -s -B", "setpriv")):
+                    if any(sign in line for sign in self._signs):
                         found.add(f"process {entry.name} {line}")
         for folder in (Path(tempfile.gettempdir()), Path("/dev/shm"), Path("/")):
             found |= {f"file {path}" for path in folder.iterdir()}
-        for kind in ("shm", "sem", "msg"):
+        user = str(NOBODY if os.geteuid() == 0 else os.geteuid())  # whom programs run as
+        for kind, owner in (("shm", 7), ("sem", 4), ("msg", 7)):
             with contextlib.suppress(OSError):
-                found |= {f"{kind} {line}" for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]}
+                lines = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]
+                found |= {f"{kind} {line}" for line in lines if line.split()[owner] == user}
         found |= {f"mount {line.split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()}
         return found
 

@@ -1,0 +1,76 @@
+"""A fresh sample of the hostile suite at every level that isolates; all of it with HOSTILE=all."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import secrets
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are run on Linux only")
+
+from benchmarks.hostile import GOOD, MARK, cases  # noqa: E402
+from benchmarks.sandbox import LIMITS, Machine, within, wrong_outcomes  # noqa: E402
+from hdl_jax.domains.sandbox import Program, SandboxFailure  # noqa: E402
+from hdl_jax.domains.sandbox_levels import Unavailable, interpreters  # noqa: E402
+from hdl_jax.domains.sandbox_local import LocalSandbox  # noqa: E402
+
+SAMPLED = 4  # of each family
+PATIENT = dataclasses.replace(LIMITS, wall_s=3.0)  # other tests run beside these
+
+
+def open_level(level: str) -> LocalSandbox:
+    for python in interpreters():
+        try:
+            sandbox = LocalSandbox(level, python, PATIENT, workers=2)
+            sandbox.run(Program(""), [""])
+            return sandbox
+        except (SandboxFailure, Unavailable) as error:
+            reason = str(error)
+    pytest.skip(f"this machine has no {level}: {reason}")
+
+
+def test_the_suite_has_hundreds_of_programs_of_every_kind():
+    suite = cases(port=1)
+    assert len(suite) >= 500
+    families = {case.family for case in suite}
+    assert families >= {"loop", "memory", "output", "bomb", "signal", "forgery", "file", "escape", "network", "daemon"}
+    # What is right for a hostile program is right for no good one, but where it is to be kept in.
+    gains = {case.family for case in suite if "passed" in case.outcomes}
+    assert gains <= {"good", "signal", "forgery", "file", "escape", "network", "daemon", "call"}
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", "sandlock"])
+def test_every_program_gets_its_outcome_and_leaves_nothing(level):
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    machine = Machine(signs=[MARK])
+    with open_level(level) as sandbox:
+        suite = within(cases(machine.port), level)
+        if os.environ.get("HOSTILE") != "all":
+            draw = random.Random(seed)
+            families = sorted({case.family for case in suite})
+            of_family = {name: [case for case in suite if case.family == name] for name in families}
+            suite = [c for of in of_family.values() for c in draw.sample(of, min(SAMPLED, len(of)))]
+        assert wrong_outcomes(sandbox, suite) == []
+        assert [run.output for run in sandbox.run(Program(GOOD), ["2\n3 4\n"])] == ["7\n"]
+    # Other tests run beside this one, and have files and sandboxes of their own.
+    left = [line for line in machine.left_behind() if not line.startswith("file /tmp")]
+    machine.close()
+    assert left == []
+
+
+def test_a_listener_and_a_process_that_are_reached_are_seen():
+    """The check itself: what it looks for is found when it is there."""
+    import socket
+    import subprocess
+
+    machine = Machine(signs=[MARK])
+    with subprocess.Popen(["sleep", MARK]) as process, socket.create_connection(("127.0.0.1", machine.port)):
+        seen = machine.left_behind(patience_s=0.5)
+        process.kill()
+    assert any(MARK in line for line in seen) and "connection" in seen
+    machine.close()
