@@ -423,11 +423,10 @@ def ended(program, text):
     try:
         run(program, text)
     except SystemExit as error:
-        status = error.code
-        if status is None:
-            status = 0
-        elif not isinstance(status, int):
-            print(status, file=sys.stderr)
+        if isinstance(error.code, int):
+            status = error.code
+        elif error.code is not None:
+            print(error.code, file=sys.stderr)
             status = 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
