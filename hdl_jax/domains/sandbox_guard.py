@@ -20,19 +20,21 @@ import time
 PARENT_DEATH, SUBREAPER = 1, 36  # prctl's
 
 
-def descendants() -> list[int]:
-    """All processes that this one is an ancestor of, parents first. Orphans come to it: it is a subreaper."""
-    found, left = [], [os.getpid()]
+def children(pid: int) -> list[int]:
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return []
+    return [int(child) for task in tasks for child in read(f"/proc/{pid}/task/{task}/children").split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes that one is an ancestor of. Orphans come to this one: it is a subreaper."""
+    found, left = [], [pid]
     while left:
-        pid = left.pop(0)
-        try:
-            tasks = os.listdir(f"/proc/{pid}/task")
-        except OSError:  # it has ended
-            continue
-        for task in tasks:
-            below = [int(child) for child in read(f"/proc/{pid}/task/{task}/children").split()]
-            found += below
-            left += below
+        below = children(left.pop())
+        found += below
+        left += below
     return found
 
 
@@ -46,7 +48,7 @@ def read(path: str) -> bytes:
 
 def watch_memory(limit: int) -> None:
     """Kills all but the command itself when they hold more bytes than the limit."""
-    below = descendants()[1:]
+    below = [pid for child in children(os.getpid()) for pid in descendants(child)]
     fields = [read(f"/proc/{pid}/statm").split() for pid in below]
     pages = sum(max(0, int(field[1]) - int(field[2])) for field in fields if field)
     if pages * os.sysconf("SC_PAGE_SIZE") > limit:
@@ -63,7 +65,7 @@ def kill(pid: int) -> None:
 
 def end_all() -> None:
     """Kills until nothing is left: what forks meanwhile is found the next time."""
-    while below := descendants():
+    while below := descendants(os.getpid()):
         for pid in below:
             kill(pid)
         try:
