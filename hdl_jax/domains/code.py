@@ -12,8 +12,9 @@ from hdl_jax.data.code_row import CodeRow
 from hdl_jax.data.prepared import CodeRows, read_code
 from hdl_jax.data.sets import CODE_SETS
 from hdl_jax.domains.code_judge import judge
-from hdl_jax.domains.domain import EnvironmentFailure, Problem, Step, Verdict
+from hdl_jax.domains.domain import EnvironmentFailure, Problem, Verdict
 from hdl_jax.domains.sandbox_types import Sandbox, SandboxFailure
+from hdl_jax.domains.single_turn import SingleTurn
 from hdl_jax.domains.words import classify
 
 TRAIN = "train"
@@ -21,7 +22,7 @@ FENCE = "```"
 INSTRUCTION = f"Write it in Python. Put the whole program into one {FENCE}python block, the last one of your answer."
 
 
-class CodeEpisode:
+class CodeEpisode(SingleTurn):
     """One attempt at one problem: the first action is the response and ends the episode.
 
     Args:
@@ -30,7 +31,6 @@ class CodeEpisode:
 
     def __init__(self, id: str, row: CodeRow, instruction: str, sandbox: Sandbox):
         self._id, self._row, self._instruction, self._sandbox = id, row, instruction, sandbox
-        self._response: str | None = None
 
     def opening(self) -> str:
         """The question, what kind of program solves it, then the form of the answer."""
@@ -44,12 +44,6 @@ class CodeEpisode:
             kind = "The program reads from standard input and prints the answer to standard output."
         return f"{self._row.question}\n\n{kind}\n\n{self._instruction}"
 
-    def step(self, action: str) -> Step:
-        """Takes the response; later actions change nothing. There is nothing to observe."""
-        if self._response is None:
-            self._response = action
-        return Step("", True)
-
     def verdict(self) -> Verdict:
         """The share of the tests that pass, and the first ones that do not; a success passes all of them.
 
@@ -57,7 +51,7 @@ class CodeEpisode:
             EnvironmentFailure: the sandbox failed.
         """
         try:
-            judged = judge(self._sandbox, self._row, self._response or "")
+            judged = judge(self._sandbox, self._row, self.response)
         except SandboxFailure as failure:
             raise EnvironmentFailure(f"{self._id}: {failure}") from failure
         return Verdict(judged.reward, judged.reward == 1, judged.feedback, unparsed=judged.unparsed)

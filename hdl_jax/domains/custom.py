@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hdl_jax.domains.domain import EnvironmentFailure, Problem, Step, Verdict
+from hdl_jax.domains.domain import EnvironmentFailure, Problem, Verdict
+from hdl_jax.domains.single_turn import SingleTurn
 from hdl_jax.domains.words import classify
 from hdl_jax.workers import WorkerFailure, WorkerPool
 
@@ -86,22 +87,15 @@ def _parsed(line: bytes, number: int) -> tuple[str, str, dict[str, Any]]:
     return str(name), prompt, fields
 
 
-class CustomEpisode:
+class CustomEpisode(SingleTurn):
     """One attempt at one prompt: the first action is the response and ends the episode."""
 
     def __init__(self, domain: Custom, row: Row):
         self._domain, self._row = domain, row
-        self._response: str | None = None
 
     def opening(self) -> str:
         """The prompt."""
         return self._row.prompt
-
-    def step(self, action: str) -> Step:
-        """Takes the response; later actions change nothing. There is nothing to observe."""
-        if self._response is None:
-            self._response = action
-        return Step("", True)
 
     def verdict(self) -> Verdict:
         """What the reward function says of the response; a success is a reward of 1.
@@ -110,7 +104,7 @@ class CustomEpisode:
             EnvironmentFailure: the function raised, ran into its limit, or died.
             ValueError: what it returned is no reward.
         """
-        return self._domain.judge(self._row, self._response or "")
+        return self._domain.judge(self._row, self.response)
 
 
 class Custom:

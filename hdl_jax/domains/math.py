@@ -12,15 +12,16 @@ from collections.abc import Sequence
 
 from hdl_jax.data.prepared import read_rows
 from hdl_jax.data.sets import SETS, MathRow
-from hdl_jax.domains.domain import EnvironmentFailure, Problem, Step, Verdict
+from hdl_jax.domains.domain import EnvironmentFailure, Problem, Verdict
 from hdl_jax.domains.math_answer import RULES, check_prompt
+from hdl_jax.domains.single_turn import SingleTurn
 from hdl_jax.domains.words import classify
 from hdl_jax.workers import WorkerFailure, WorkerPool
 
 TRAIN = "train"
 
 
-class MathEpisode:
+class MathEpisode(SingleTurn):
     """One attempt at one problem: the first action is the answer and ends the episode.
 
     Args:
@@ -30,17 +31,10 @@ class MathEpisode:
 
     def __init__(self, id: str, row: MathRow, rule: str, instruction: str, check: WorkerPool):
         self._id, self._row, self._rule, self._instruction, self._check = id, row, rule, instruction, check
-        self._answer: str | None = None
 
     def opening(self) -> str:
         """The question, then the form its answer should have."""
         return f"{self._row.question}\n\n{self._instruction}"
-
-    def step(self, action: str) -> Step:
-        """Takes the answer; later actions change nothing. There is nothing to observe."""
-        if self._answer is None:
-            self._answer = action
-        return Step("", True)
 
     def verdict(self) -> Verdict:
         """Reward and feedback as the paper has them: "Correct.", or the predicted and the reference answer.
@@ -49,7 +43,7 @@ class MathEpisode:
             EnvironmentFailure: the check ran into its limit, or its worker died.
         """
         try:
-            judged = self._check(self._rule, self._row.reference, self._answer or "")
+            judged = self._check(self._rule, self._row.reference, self.response)
         except WorkerFailure as failure:
             raise EnvironmentFailure(f"{self._id}: {failure}") from failure
         if judged.right:

@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hdl_jax.domains import reasoning_answer
-from hdl_jax.domains.domain import Problem, Step, Verdict
+from hdl_jax.domains.domain import Problem, Verdict
+from hdl_jax.domains.single_turn import SingleTurn
 from hdl_jax.domains.words import classify
 
 
@@ -134,26 +135,19 @@ def tasks() -> dict[str, tuple[Item, ...]]:
     return {split: tuple(chosen) for split, chosen in splits.items()}
 
 
-class ReasoningEpisode:
+class ReasoningEpisode(SingleTurn):
     """One attempt at one task: the first action is the answer and ends the episode."""
 
     def __init__(self, item: Item):
         self._item = item
-        self._answer: str | None = None
 
     def opening(self) -> str:
         """The question, with the form the answer should have."""
         return self._item.question
 
-    def step(self, action: str) -> Step:
-        """Takes the answer; later actions change nothing. There is nothing to observe."""
-        if self._answer is None:
-            self._answer = action
-        return Step("", True)
-
     def verdict(self) -> Verdict:
         """Reward 1 for a right answer, 0 for any other or none. Reading an answer cannot fail."""
-        found = reasoning_answer.find(self._answer or "")
+        found = reasoning_answer.find(self.response)
         if found.value == int(self._item.reference):
             return Verdict(1.0, True, "Correct.")
         if found.value is not None:
