@@ -293,9 +293,9 @@ def test_all_tests_of_a_program_share_a_budget():
 
 
 def test_a_program_that_waits_for_a_worker_does_not_spend_its_budget():
-    with open_sandbox("rlimits", Limits(wall_s=3, budget_s=3, memory_mb=256), workers=1) as sandbox:
+    with open_sandbox("rlimits", Limits(wall_s=5, budget_s=5, memory_mb=256), workers=1) as sandbox:
         with ThreadPoolExecutor(4) as pool:
-            runs = list(pool.map(lambda _: ran(sandbox, "import time; time.sleep(1); print(1)"), range(4)))
+            runs = list(pool.map(lambda _: ran(sandbox, "import time; time.sleep(1.5); print(1)"), range(4)))
     assert [run.output for run in runs] == ["1\n"] * 4
 
 
@@ -508,11 +508,11 @@ def test_limits_are_positive(field):
 
 
 def test_a_sandbox_that_does_not_start_is_no_outcome_of_the_program(strongest, monkeypatch):
-    broken = sandbox_levels.Start(("false",), {}, scratch=False)
+    broken = sandbox_levels.Start(("false",), scratch=False)
     monkeypatch.setattr(strongest, "_start", broken)
     with pytest.raises(SandboxFailure, match="did not start"):
         strongest.run(Program("print(1)"), [""])
-    monkeypatch.setattr(strongest, "_start", sandbox_levels.Start(("/no/such/command",), {}, scratch=False))
+    monkeypatch.setattr(strongest, "_start", sandbox_levels.Start(("/no/such/command",), scratch=False))
     with pytest.raises(SandboxFailure, match="did not start.*No such file"):
         strongest.run(Program("print(1)"), [""])
 

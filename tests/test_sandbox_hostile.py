@@ -7,6 +7,8 @@ import os
 import random
 import secrets
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,8 @@ def test_a_listener_and_a_process_that_are_reached_are_seen():
 
     machine = Machine(signs=[MARK])
     with subprocess.Popen(["sleep", MARK]) as process, socket.create_connection(("127.0.0.1", machine.port)):
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.01)  # it is between the start of a program and its arguments
         seen = machine.left_behind(patience_s=5.0)
         process.kill()
     assert any(MARK in line for line in seen) and "connection" in seen

@@ -8,72 +8,35 @@ beyond it. It may write in SANDBOX_SCRATCH. The command has this process's stdin
 this process is told to, nothing that came of it is left.
 """
 
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
+from pathlib import Path
 
-PARENT_DEATH, SUBREAPER = 1, 36  # prctl's
-
-
-def children(pid: int) -> list[int]:
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:  # it has ended
-        return []
-    return [int(child) for task in tasks for child in read(f"/proc/{pid}/task/{task}/children").split()]
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes that one is an ancestor of. Orphans come to this one: it is a subreaper."""
-    found, left = [], [pid]
-    while left:
-        below = children(left.pop())
-        found += below
-        left += below
-    return found
-
-
-def read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:  # the process has ended
-        return b""
+sys.path.insert(0, str(Path(__file__).parents[2]))  # of this package, which may be installed nowhere
+from hdl_jax.domains.sandbox_main import (  # noqa: E402
+    PARENT_DEATH,
+    SUBREAPER,
+    children,
+    descendants,
+    end_all,
+    kill,
+    prctl,
+    proc,
+)
 
 
 def watch_memory(limit: int) -> None:
     """Kills all but the command itself when they hold more bytes than the limit."""
     below = [pid for child in children(os.getpid()) for pid in descendants(child)]
-    fields = [read(f"/proc/{pid}/statm").split() for pid in below]
+    fields = [proc(pid, "statm").split() for pid in below]
     pages = sum(max(0, int(field[1]) - int(field[2])) for field in fields if field)
     if pages * os.sysconf("SC_PAGE_SIZE") > limit:
         for pid in below:
             kill(pid)
-
-
-def kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def end_all() -> None:
-    """Kills until nothing is left: what forks meanwhile is found the next time."""
-    while below := descendants(os.getpid()):
-        for pid in below:
-            kill(pid)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-        time.sleep(0.001)
 
 
 def confined(rules: dict, command: list[str]) -> int:
@@ -102,9 +65,8 @@ def confined(rules: dict, command: list[str]) -> int:
 
 
 def main(rules: dict, command: list[str]) -> int:
-    libc = ctypes.CDLL(None)
-    libc.prctl(PARENT_DEATH, signal.SIGTERM, 0, 0, 0)
-    libc.prctl(SUBREAPER, 1, 0, 0, 0)
+    prctl(PARENT_DEATH, signal.SIGTERM)
+    prctl(SUBREAPER, 1)
 
     def stop(*_: object) -> None:
         end_all()

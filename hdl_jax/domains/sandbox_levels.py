@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from hdl_jax.domains.sandbox_types import Limits
@@ -45,12 +44,11 @@ class Start:
     """How to start an interpreter at a level.
 
     Attributes:
-        arguments: the command line. environment: of it, and nothing else.
+        arguments: the command line, to be run with ENVIRONMENT and nothing else.
         scratch: whether it wants a folder of the machine to write in, whose path SANDBOX_SCRATCH has.
     """
 
     arguments: tuple[str, ...]
-    environment: Mapping[str, str]
     scratch: bool
 
 
@@ -58,14 +56,18 @@ def start(level: str, python: str, limits: Limits) -> Start:
     """The command for an interpreter, by its path. Raises Unavailable."""
     run = (python, "-s", "-B", "-c", _SOURCE.read_text(encoding="utf-8"))
     if level == "bubblewrap":
-        return Start((*_as_nobody(), *_bubblewrap(python, limits), *run), ENVIRONMENT, scratch=False)
+        return Start((*_as_nobody(), *_bubblewrap(python, limits), *run), scratch=False)
     if level == "sandlock" and importlib.util.find_spec("sandlock") is None:
         raise Unavailable("the sandlock package is not installed: pip install 'hdl_jax[code]'")
-    rules = {"sandlock": level == "sandlock", "readable": _readable(python), "processes": limits.processes}
-    rules["memory_mb"] = limits.memory_mb
+    rules = {
+        "sandlock": level == "sandlock",
+        "readable": _readable(python),
+        "processes": limits.processes,
+        "memory_mb": limits.memory_mb,
+    }
     # -P: the modules beside it are not the standard library's, whatever their names
     guard = (sys.executable, "-s", "-P", str(_GUARD), json.dumps(rules))
-    return Start((*guard, *_as_nobody(), *run), ENVIRONMENT, scratch=True)
+    return Start((*guard, *_as_nobody(), *run), scratch=True)
 
 
 def version(level: str) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hdl_jax.domains.sandbox_levels import NOBODY, Start, start, version
+from hdl_jax.domains.sandbox_levels import ENVIRONMENT, NOBODY, Start, start, version
 from hdl_jax.domains.sandbox_types import Limits, Program, Run, SandboxFailure
 
 START_S = 60.0  # for an interpreter to start, on a machine that is busy
@@ -103,7 +103,7 @@ class _Interpreter:
     def __init__(self, how: Start, limits: Limits):
         self._limits = limits
         self._scratch = tempfile.mkdtemp(prefix="hdl_jax-sandbox-") if how.scratch else None
-        environment = dict(how.environment)
+        environment = dict(ENVIRONMENT)
         if self._scratch:
             environment.update(SANDBOX_SCRATCH=self._scratch, HOME=self._scratch)
             if os.geteuid() == 0:

@@ -33,11 +33,11 @@ STACK = 120 << 20  # what a main thread can grow to: Linux keeps at least 128 Mi
 SCRATCH = os.environ.get("SANDBOX_SCRATCH", "/tmp")
 ALONE = os.getpid() == 1  # whether everything in sight is the program's: the process is the first of its namespace
 DUMPABLE, SUBREAPER, PARENT_DEATH = 4, 36, 1  # prctl's
+LIBC = ctypes.CDLL(None)
 
 
 def prctl(option, value):
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    LIBC.prctl(option, value, 0, 0, 0)
 
 
 def read_frame(fd):
@@ -67,8 +67,8 @@ def write_frame(fd, value):
 class Test:
     """One test: the process that runs it, and what it has written so far."""
 
-    def __init__(self, limits, program, text):
-        self.limits, self.program = limits, program
+    def __init__(self, program, text):
+        self.program, self.limits = program, program["limits"]
         self.stdin = input_file(text)
         self.parts = {}  # what each pipe gave: reading end -> bytearray
         self.ends = [os.pipe() for _ in range(3)]  # stdout, stderr, what a call returned
@@ -123,7 +123,7 @@ class Test:
                     drain(fd)
                 elif not self.read(fd):
                     poll.unregister(fd)
-            self.status = reap(pid) if self.status is None else self.status
+            self.status = reap(pid)
         end_all()
         for fd in self.parts:
             while self.limit != "output" and self.read(fd):
@@ -233,13 +233,11 @@ def reap(pid):
 
 
 def end_all():
-    """Kills every process of the test, and waits until they are gone."""
+    """Kills every process of the test, and waits until they are gone: what forks meanwhile is found the next time."""
     while True:
-        if ALONE:
-            kill(-1)  # all at once: none can fork away
-        else:
-            for other in descendants():
-                kill(other)
+        # Alone, all at once: none can fork away.
+        for pid in [-1] if ALONE else descendants(os.getpid()):
+            kill(pid)
         try:
             ended, _ = os.waitpid(-1, 0 if ALONE else os.WNOHANG)
         except ChildProcessError:
@@ -267,16 +265,19 @@ def proc(pid, name):
         return b""
 
 
-def descendants():
-    """Where others are in sight, too: those that this process, which orphans come to, is an ancestor of."""
-    found, left = [], [os.getpid()]
+def children(pid):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return []
+    return [int(child) for task in tasks for child in proc(pid, f"task/{task}/children").split()]
+
+
+def descendants(pid):
+    """All processes that one is an ancestor of; orphans come to the first subreaper above them."""
+    found, left = [], [pid]
     while left:
-        pid = left.pop()
-        try:
-            tasks = os.listdir(f"/proc/{pid}/task")
-        except OSError:  # it has ended
-            continue
-        below = [int(child) for task in tasks for child in proc(pid, f"task/{task}/children").split()]
+        below = children(left.pop())
         found += below
         left += below
     return found
@@ -296,9 +297,7 @@ def tasks_of_user():
 
 def memory_used():
     """Bytes that the test's processes hold, whether mapped or in files that are in memory."""
-    if sys.platform != "linux":
-        return 0
-    pids = [pid for pid in processes() if pid != 1] if ALONE else descendants()
+    pids = [pid for pid in processes() if pid != 1] if ALONE else descendants(os.getpid())
     total = sum(memory_of(pid) for pid in pids)
     if ALONE:
         for folder in (SCRATCH, "/dev/shm"):
@@ -360,6 +359,7 @@ def serve():
     program = read_frame(requests)
     if program is None:
         return None
+    program["prelude"] = compile(program["prelude"], "prelude.py", "exec")
     exec(program["prelude"], {})  # what it imports is then there for every test
     for number in range(3):
         os.dup2(null, number)
@@ -378,7 +378,7 @@ def serve():
             return None
         with open(os.path.join(SCRATCH, "solution.py"), "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(program["source"])
-        test = Test(program["limits"], program, request["input"])
+        test = Test(program, request["input"])
         pid = os.fork()
         if pid == 0:
             test.child()
@@ -398,7 +398,7 @@ def run(program, text):
     sys.excepthook = show
     entry, source = program["entry"], program["source"]
     loads, dumps, write = json.loads, json.dumps, os.write
-    exec(compile(program["prelude"], "prelude.py", "exec"), names)
+    exec(program["prelude"], names)
     if entry:
         names["__name__"] = "solution"
     exec(compile(source, "solution.py", "exec", dont_inherit=True), names)
