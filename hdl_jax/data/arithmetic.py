@@ -7,12 +7,11 @@ reasoning-gym package. The same files every time.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hdl_jax.data.made import command, write_files
 from hdl_jax.domains.reasoning import tasks
 
 # A file's name -> the splits of the reasoning domain that it takes in.
@@ -22,29 +21,16 @@ FILES = {"train.jsonl": ("train",), "test.jsonl": ("validation", "test")}
 def write(folder: Path) -> dict[Path, int]:
     """Writes both files. Returns how many problems each has. Raises ImportError: reasoning-gym is not installed."""
     splits = tasks()
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {}
-    for name, sources in FILES.items():
-        items = [item for split in sources for item in splits[split]]
-        rows = [{"question": item.task, "answer": f"#### {item.reference}", "type": item.family} for item in items]
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        written[folder / name] = len(rows)
-    return written
+
+    def rows(sources: Sequence[str]) -> Iterator[dict[str, str]]:
+        for item in (item for split in sources for item in splits[split]):
+            yield {"question": item.task, "answer": f"#### {item.reference}", "type": item.family}
+
+    return write_files(folder, {name: rows(sources) for name, sources in FILES.items()})
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m hdl_jax.data.arithmetic", description="Writes arithmetic problems."
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write into")
-    args = parser.parse_args(argv)
-    try:
-        written = write(args.out)
-    except (OSError, ImportError) as error:
-        sys.exit(f"error: {error}")
-    for path, problems in written.items():
-        print(f"{path}: {problems} problems")
-    return 0
+    return command(argv, "hdl_jax.data.arithmetic", "Writes arithmetic problems.", write)
 
 
 if __name__ == "__main__":

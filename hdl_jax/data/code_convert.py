@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hdl_jax.data.code_row import CodeRow
-from hdl_jax.data.code_tests import decode_tests, parse, unicode, unpack
-from hdl_jax.data.convert import Dropped, Raw, RowError
+from hdl_jax.data.code_tests import A_TEXT, NO_TESTS, decode_tests, parse, unpack
+from hdl_jax.data.convert import Dropped, Raw, RowError, unicode
 
 NOT_PASSED = "its publisher's solution does not pass"
 OTHER_CLASS = "calls a method of another class than Solution"
@@ -25,7 +25,7 @@ def published(raw: Raw) -> CodeRow:
     if tests is None and raw.get("inputs") is not None:
         tests = _columns(raw)
     if tests is None:
-        raise Dropped("has no tests")
+        raise Dropped(NO_TESTS)
     return _row(raw, *decode_tests(tests, _function(raw)))
 
 
@@ -90,5 +90,5 @@ def _row(raw: Raw, tests: Any, entry: str, **meta: str) -> CodeRow:
     starter = raw.get("starter")
     if not isinstance(starter, str | None):
         raise RowError(f"{raw.find('starter')[0]} must be text, is {type(starter).__name__}")
-    starter = unicode(starter.rstrip().lstrip("\n")) if starter else ""
+    starter = unicode(starter.rstrip().lstrip("\n"), A_TEXT) if starter else ""
     return CodeRow(raw.id(), raw.text("question"), tests, entry, starter, {**raw.meta(), **meta})

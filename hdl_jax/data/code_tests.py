@@ -16,12 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hdl_jax.data.code_row import CodeTest
-from hdl_jax.data.convert import Dropped, RowError
+from hdl_jax.data.convert import Dropped, RowError, unicode
 
 LARGEST = 1 << 30  # bytes of the tests of one problem once unpacked; the largest published are some 100 MB
 _DEEPEST = 4  # texts within texts
 _MEMO = 1 << 16  # objects that a pickle may remember: a few bytes may claim room for 4 billion
 NO_TESTS = "has no tests"
+A_TEXT = "a text"  # what an error calls one that has no field of its own
 UNEQUAL = "has not as many expected outputs as inputs"
 
 
@@ -163,7 +164,7 @@ def _stream(side: Any, key: str) -> str:
         side = "\n".join(side)
     if not isinstance(side, str):
         raise RowError(f"{key} of a test must be text or a list of lines, is {_shown(side)}")
-    return unicode(side)
+    return unicode(side, A_TEXT)
 
 
 def _calls(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[CodeTest, ...]:
@@ -201,23 +202,14 @@ def _text(value: Any) -> str:
         json.loads(text, parse_constant=_no_constant, parse_int=len)  # a whole number may have any number of digits
     except (ValueError, RecursionError) as error:
         raise RowError(f"a test is not JSON: {str(error)[:80]}: {_shown(text)}") from error
-    return unicode(text)
+    return unicode(text, A_TEXT)
 
 
 def _json(value: Any) -> str:
     try:
-        return unicode(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        return unicode(json.dumps(value, ensure_ascii=False, allow_nan=False), A_TEXT)
     except (ValueError, TypeError, RecursionError) as error:
         raise RowError(f"a value of a test is no JSON: {str(error)[:80]}: {_shown(value)}") from error
-
-
-def unicode(text: str) -> str:
-    """The text. Raises RowError: it has half of a surrogate pair, which no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RowError(f"a text is not valid Unicode: half a surrogate pair at character {error.start}") from error
-    return text
 
 
 def _shown(value: Any) -> str:

@@ -94,6 +94,11 @@ def _text(value: Any, name: str) -> str:
     text = str(value).strip()
     if not text:
         raise RowError(f"{name} is empty")
+    return unicode(text, name)
+
+
+def unicode(text: str, name: str) -> str:
+    """The text. Raises RowError: it has half of a surrogate pair, which no file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

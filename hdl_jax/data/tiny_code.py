@@ -7,7 +7,6 @@ What a test expects is what the family's own program gives. The same files every
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import itertools
@@ -17,6 +16,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from hdl_jax.data.made import command, write_files
 
 SEED, TESTS = 20_250, 10
 WORDS = "apple banana cherry orange lemon melon tomato potato carrot onion pepper garlic butter cheese honey".split()
@@ -217,29 +218,17 @@ def _printer(printed: list[str]) -> Callable[[Any], None]:
 
 def write(folder: Path) -> dict[Path, int]:
     """Writes both files. Returns how many problems each has."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {}
-    for name, values in FILES.items():
-        rows = list(problems(values))
-        random.Random(SEED).shuffle(rows)
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        written[folder / name] = len(rows)
-    return written
+
+    def rows(values: slice) -> list[dict[str, Any]]:
+        made = list(problems(values))
+        random.Random(SEED).shuffle(made)
+        return made
+
+    return write_files(folder, {name: rows(values) for name, values in FILES.items()})
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m hdl_jax.data.tiny_code", description="Writes tiny programming problems."
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write into")
-    args = parser.parse_args(argv)
-    try:
-        written = write(args.out)
-    except OSError as error:
-        sys.exit(f"error: {error}")
-    for path, rows in written.items():
-        print(f"{path}: {rows} problems")
-    return 0
+    return command(argv, "hdl_jax.data.tiny_code", "Writes tiny programming problems.", write)
 
 
 if __name__ == "__main__":

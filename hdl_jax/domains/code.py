@@ -6,9 +6,9 @@ Programs run in a sandbox (sandbox.py); code_judge.py has the judging, docs/code
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from hdl_jax.data.code_row import CodeRow
+from hdl_jax.data.code_row import CodeHead, CodeRow
 from hdl_jax.data.prepared import CodeRows, read_code
 from hdl_jax.data.sets import CODE_SETS
 from hdl_jax.domains.code_judge import judge
@@ -26,15 +26,18 @@ class CodeEpisode(SingleTurn):
     """One attempt at one problem: the first action is the response and ends the episode.
 
     Args:
-        id: of the problem. instruction: what follows the question. sandbox: where its program runs.
+        id: of the problem. head: the problem without its tests. read: gives all of it, when the program is judged: the
+            tests of a training set are gigabytes, and a run looks at every question before it starts.
+        instruction: what follows the question. sandbox: where its program runs.
     """
 
-    def __init__(self, id: str, row: CodeRow, instruction: str, sandbox: Sandbox):
-        self._id, self._row, self._instruction, self._sandbox = id, row, instruction, sandbox
+    def __init__(self, id: str, head: CodeHead, read: Callable[[], CodeRow], instruction: str, sandbox: Sandbox):
+        self._id, self._head, self._read = id, head, read
+        self._instruction, self._sandbox = instruction, sandbox
 
     def opening(self) -> str:
         """The question, what kind of program solves it, then the form of the answer."""
-        entry, starter = self._row.entry, self._row.starter
+        entry, starter = self._head.entry, self._head.starter
         if starter:
             kind = f"The program starts from this code, and defines `{entry}`" if entry else "The program starts from"
             kind = f"{kind}:\n\n{FENCE}python\n{starter}\n{FENCE}"
@@ -42,16 +45,16 @@ class CodeEpisode(SingleTurn):
             kind = f"The program defines the function `{entry}`, which returns the answer."
         else:
             kind = "The program reads from standard input and prints the answer to standard output."
-        return f"{self._row.question}\n\n{kind}\n\n{self._instruction}"
+        return f"{self._head.question}\n\n{kind}\n\n{self._instruction}"
 
     def verdict(self) -> Verdict:
         """The share of the tests that pass, and the first ones that do not; a success passes all of them.
 
         Raises:
-            EnvironmentFailure: the sandbox failed.
+            EnvironmentFailure: the sandbox failed. ValueError: the prepared set is damaged.
         """
         try:
-            judged = judge(self._sandbox, self._row, self.response)
+            judged = judge(self._sandbox, self._read(), self.response)
         except SandboxFailure as failure:
             raise EnvironmentFailure(f"{self._id}: {failure}") from failure
         return Verdict(judged.reward, judged.reward == 1, judged.feedback, unparsed=judged.unparsed)
@@ -105,9 +108,9 @@ class Code:
         return [Problem(f"{name}/{head.id}", index, split) for index, head in enumerate(self._rows(name).heads)]
 
     def start(self, problem: Problem) -> CodeEpisode:
-        """A fresh episode of the problem; its tests are read from the files."""
-        row = self._rows(self._set(problem.split))[problem.index]
-        return CodeEpisode(problem.id, row, self._instruction, self._sandbox)
+        """A fresh episode of the problem."""
+        rows, index = self._rows(self._set(problem.split)), problem.index
+        return CodeEpisode(problem.id, rows.heads[index], lambda: rows[index], self._instruction, self._sandbox)
 
     def token_class(self, action: str) -> list[tuple[int, int, str]]:
         """See `words.classify`."""
