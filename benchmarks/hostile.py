@@ -68,6 +68,8 @@ _PLAIN = "BODY"
 _SWALLOWS = "while True:\n    try:\n        BODY\n    except BaseException:\n        pass"
 _THREAD = "import threading\ndef run():\n    BODY\nthreading.Thread(target=run).start()"
 _CHILD = "import os\nif os.fork() == 0:\n    BODY\nos.wait()"
+_AROUND = {"plain": _PLAIN, "swallows": _SWALLOWS, "thread": _THREAD, "child": _CHILD}
+_SOLVED = {"solved": f"{GOOD}\nBODY"}
 
 
 def _good() -> Iterator[Case]:
@@ -96,15 +98,12 @@ def _loops() -> Iterator[Case]:
         "queue": "import queue; queue.Queue().get()",
         "fifo": "import os; os.path.exists('p') or os.mkfifo('p'); open('p')",
         "calls": "import os\nwhile True: os.getpid()",
-        "sort": "sorted(iter(lambda: 0, 1), key=lambda x: x) if False else [0 for _ in iter(int, 1) if False]",
+        "nothing": "[0 for _ in iter(int, 1) if False]",
         "stopped": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)\nwhile True: pass",
     }
     wrappers = {
-        "plain": _PLAIN,
-        "swallows": _SWALLOWS,
-        "thread": _THREAD,
-        "child": _CHILD,
-        "solved": f"{GOOD}\nBODY",
+        **_AROUND,
+        **_SOLVED,
         "at exit": "import atexit\ndef run():\n    BODY\natexit.register(run)",
         "deaf": (
             "import signal\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n"
@@ -127,8 +126,7 @@ def _memory() -> Iterator[Case]:
         "integer": "x = 1 << (1 << 33)",
         "tuple": "x = ()\nwhile True: x += (0,) * 10**6",
     }
-    wrappers = {"plain": _PLAIN, "swallows": _SWALLOWS, "thread": _THREAD, "child": _CHILD}
-    for name, source in _crossed("memory", bodies, wrappers):
+    for name, source in _crossed("memory", bodies, _AROUND):
         # In a thread or a child it is the thread or child that fails, and nothing is printed.
         loose = {"plain": (), "swallows": ("timeout",)}.get(name.rpartition("/")[2], ("wrong", "timeout", "error"))
         yield _case(name, source, "memory", *loose)
@@ -154,8 +152,7 @@ def _output() -> Iterator[Case]:
         "broken": "import os\nwhile True: os.write(1, b'\\xff' * 1000)",
         "copy": "import shutil\nshutil.copyfileobj(open('/dev/zero', 'rb'), open(1, 'wb'))",
     }
-    wrappers = {"plain": _PLAIN, "swallows": _SWALLOWS, "thread": _THREAD, "child": _CHILD, "solved": f"{GOOD}\nBODY"}
-    for name, source in _crossed("output", bodies, wrappers):
+    for name, source in _crossed("output", bodies, {**_AROUND, **_SOLVED}):
         yield _case(name, source, "output")
 
 
@@ -172,7 +169,7 @@ def _bombs() -> Iterator[Case]:
         "pipes": "import os\nwhile True: os.pipe()",
         "sockets": "import socket\nx = []\nwhile True: x.append(socket.socketpair())",
     }
-    for name, source in _crossed("bomb", bodies, {"plain": _PLAIN, "swallows": _SWALLOWS, "solved": f"{GOOD}\nBODY"}):
+    for name, source in _crossed("bomb", bodies, {"plain": _PLAIN, "swallows": _SWALLOWS, **_SOLVED}):
         yield _case(name, source, "error", "timeout", "memory", "output")
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sandbox_fixtures import open_level
 
 from hdl_jax.domains import sandbox_levels, sandbox_local, sandbox_remote
 from hdl_jax.domains.sandbox import LEVELS, Limits, Program, Run, Sandbox, SandboxFailure, open_sandbox
@@ -29,21 +30,11 @@ HASTY = dataclasses.replace(LIMITS, wall_s=1)
 SUM = "n = int(input()); print(sum(map(int, input().split())))"
 
 
-def open_level(level: str, limits: Limits = LIMITS, workers: int = 2) -> sandbox_local.LocalSandbox:
-    """A sandbox of exactly that level. Raises Unavailable, or SandboxFailure: the machine has none."""
-    for python in sandbox_levels.interpreters():
-        with contextlib.suppress(SandboxFailure):
-            sandbox = sandbox_local.LocalSandbox(level, python, limits, workers)
-            sandbox.run(Program(""), [""])
-            return sandbox
-    raise SandboxFailure(level)
-
-
 def offered() -> list[str]:
     found = []
     for level in LEVELS if sys.platform == "linux" else ():
-        with contextlib.suppress(SandboxFailure, sandbox_levels.Unavailable):
-            open_level(level).close()
+        with contextlib.suppress(sandbox_levels.Unavailable):
+            open_level(level, LIMITS).close()
             found.append(level)
     return found
 
@@ -54,7 +45,7 @@ ISOLATED = [level for level in OFFERED if level != "rlimits"]
 
 @pytest.fixture(params=OFFERED)
 def sandbox(request):
-    with open_level(request.param) as opened:
+    with open_level(request.param, LIMITS) as opened:
         yield opened
 
 
@@ -271,7 +262,7 @@ def test_many_processes_are_one_program_to_the_limit_of_memory(sandbox):
     ids=["unnamed files", "shared pages", "files", "files in memory", "system v", "hidden"],
 )
 def test_memory_counts_wherever_it_is_held(source):
-    with open_level("bubblewrap") as sandbox:
+    with open_level("bubblewrap", LIMITS) as sandbox:
         assert ran(sandbox, source).outcome == "memory"
         assert ran(sandbox, SUM, "1\n5").output == "5\n"
 
@@ -350,7 +341,7 @@ def test_a_program_reaches_neither_files_nor_network(level, tmp_path):
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         server.get_request = lambda: connections.append(1) or http.server.HTTPServer.get_request(server)  # type: ignore
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with open_level(level) as sandbox:
+        with open_level(level, LIMITS) as sandbox:
             (said,) = outputs(sandbox, source, [f"{server.server_address[1]} {tmp_path / 'mine'}"])
         server.shutdown()
     assert "reached" not in said and said.count("kept out") == 6
@@ -359,7 +350,7 @@ def test_a_program_reaches_neither_files_nor_network(level, tmp_path):
 
 @pytest.mark.parametrize("level", ISOLATED)
 def test_a_program_cannot_signal_other_processes(level):
-    with subprocess.Popen(["sleep", "60"]) as bystander, open_level(level) as sandbox:
+    with subprocess.Popen(["sleep", "60"]) as bystander, open_level(level, LIMITS) as sandbox:
         ran(sandbox, "import os\nfor p in (int(input()), os.getppid(), -1):\n os.kill(p, 9)", str(bystander.pid))
         assert bystander.poll() is None
         assert ran(sandbox, SUM, "1\n5").output == "5\n"

@@ -11,28 +11,17 @@ import time
 from pathlib import Path
 
 import pytest
+from sandbox_fixtures import open_level
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are run on Linux only")
 
 from benchmarks.hostile import GOOD, MARK, cases  # noqa: E402
 from benchmarks.sandbox import LIMITS, Machine, within, wrong_outcomes  # noqa: E402
-from hdl_jax.domains.sandbox import Limits, Program, SandboxFailure  # noqa: E402
-from hdl_jax.domains.sandbox_levels import Unavailable, interpreters  # noqa: E402
-from hdl_jax.domains.sandbox_local import LocalSandbox  # noqa: E402
+from hdl_jax.domains.sandbox import Program  # noqa: E402
+from hdl_jax.domains.sandbox_levels import Unavailable  # noqa: E402
 
 SAMPLED = 4  # of each family
 PATIENT = dataclasses.replace(LIMITS, wall_s=20.0, budget_s=20.0)  # other tests run beside these
-
-
-def open_level(level: str, limits: Limits) -> LocalSandbox:
-    for python in interpreters():
-        try:
-            sandbox = LocalSandbox(level, python, limits, workers=2)
-            sandbox.run(Program(""), [""])
-            return sandbox
-        except (SandboxFailure, Unavailable) as error:
-            reason = str(error)
-    pytest.skip(f"this machine has no {level}: {reason}")
 
 
 def test_the_suite_has_hundreds_of_programs_of_every_kind():
@@ -47,10 +36,14 @@ def test_the_suite_has_hundreds_of_programs_of_every_kind():
 
 @pytest.mark.parametrize("level", ["bubblewrap", "sandlock"])
 def test_every_program_gets_its_outcome_and_leaves_nothing(level):
+    try:
+        hasty, patient = open_level(level, LIMITS), open_level(level, PATIENT)
+    except Unavailable as error:
+        pytest.skip(f"this machine has no {level}: {error}")
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     machine = Machine(signs=[MARK])
-    with open_level(level, LIMITS) as hasty, open_level(level, PATIENT) as sandbox:
+    with hasty, patient as sandbox:
         suite = within(cases(machine.port), level)
         if os.environ.get("HOSTILE") != "all":
             draw = random.Random(seed)
