@@ -124,7 +124,7 @@ def _memory() -> Iterator[Case]:
         "numbers": "x = [0]\nwhile True: x += x",
         "keys": "x = {}\nwhile True: x[len(x)] = str(len(x)) * 100",
         "integer": "x = 1 << (1 << 33)",
-        "tuple": "x = ()\nwhile True: x += (0,) * 10**6",
+        "tuple": "x = ()\nwhile True: x += (0,) * 10**7",
     }
     for name, source in _crossed("memory", bodies, _AROUND):
         # In a thread or a child it is the thread or child that fails, and nothing is printed.
