@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sandbox_fixtures import open_level
+from sandbox_fixtures import in_turn, open_level  # noqa: F401 - a fixture of every test here
 
 from hdl_jax.domains import sandbox_levels, sandbox_local, sandbox_remote
 from hdl_jax.domains.sandbox import LEVELS, Limits, Program, Run, Sandbox, SandboxFailure, open_sandbox

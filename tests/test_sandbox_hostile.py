@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sandbox_fixtures import open_level
+from sandbox_fixtures import in_turn, open_level  # noqa: F401 - a fixture of every test here
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are run on Linux only")
 
